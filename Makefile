@@ -1,0 +1,79 @@
+# Everything that can be done with a fresh clone. Only python3 (3.11+), make and git are needed.
+#
+#   make demo             a training loop that logs, in the terminal
+#   make test             the whole test suite
+#   make lint             format, lint and type checks
+#   make test-jax-newest  the suite on the newest JAX, which needs a newer python
+#   make test-jax-oldest  the suite on the oldest supported JAX
+#   make bench            the benchmarks
+#   make fuzz             thousands of random programs (N=2000)
+
+PYTHON ?= python3
+OLDEST_JAX := 0.9.0
+PYTEST_ARGS ?=
+N ?= 2000
+
+# The newest python that can be found, for the newest JAX: on the path, or under pyenv.
+NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
+	command -v python$$v && python$$v -c '' 2>/dev/null && break; \
+	ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null | tail -1 | grep . && break; \
+	done | head -1)
+
+.PHONY: demo test lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
+
+# An environment is made once, and again when what goes into it has changed.
+define environment
+$(1)/.done: pyproject.toml constraints.txt
+	$(2) -m venv --clear $(1)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(1)/bin/uv pip install --quiet --python $(1)/bin/python $(3)
+	@touch $$@
+endef
+
+PINNED := --constraint constraints.txt -e '.[all]' --group dev
+$(eval $(call environment,.venv,$(PYTHON),$(PINNED)))
+$(eval $(call environment,.venv-newest,$(NEWEST_PYTHON),$(PINNED)))
+$(eval $(call environment,.venv-oldest,$(PYTHON),-e '.[all]' --group dev 'jax==$(OLDEST_JAX)' 'jaxlib==$(OLDEST_JAX)'))
+$(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(PINNED) --group bench))
+
+demo: .venv/.done
+	.venv/bin/python examples/train.py
+
+test: .venv/.done
+	.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)
+
+lint: .venv/.done
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+format: .venv/.done
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+ifeq ($(NEWEST_PYTHON),)
+test-jax-newest:
+	@echo "No python 3.12 or 3.13 was found on the path or under pyenv:"
+	@echo "the newest JAX needs one, so it was NOT tested."
+else
+test-jax-newest: .venv-newest/.done
+	.venv-newest/bin/python -m pytest -n auto $(PYTEST_ARGS)
+endif
+
+test-jax-oldest: .venv-oldest/.done
+	.venv-oldest/bin/python -m pytest -n auto $(PYTEST_ARGS)
+
+bench: .venv-bench/.done
+	.venv-bench/bin/python -m benchmarks
+
+fuzz: .venv/.done
+	CHIPLOG_FUZZ=$(N) .venv/bin/python -m pytest -q tests/test_fuzz.py
+
+# Pins for all supported pythons at once; without the hosts that a lock file would record.
+constraints: .venv/.done
+	.venv/bin/uv pip compile --quiet --universal --upgrade --no-header --no-annotate \
+		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench \
+		pyproject.toml -o constraints.txt
+
+clean:
+	rm -rf .venv .venv-newest .venv-oldest .venv-bench

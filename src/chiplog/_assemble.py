@@ -1,0 +1,130 @@
+"""Make a `LogDict` of what was collected: first with static shapes, then of what happened."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _jax_compat as compat
+from ._entry import Entry, Node, Nodes, widen
+from ._fold import Result, Row, unraw
+from ._logdict import LogDict
+from ._plan import Plan, restrict
+
+
+def assemble(
+    plans: dict[str, Plan], nodes: Nodes, folded: dict[str, Result], prefix: str
+) -> LogDict:
+    """Join what scans stacked and what was folded, in the order in which keys first appear."""
+    values, valid, dropped, stacked = {}, {}, {}, []
+    steps: dict[str, dict[str, Any]] = {}
+
+    def wanted(key: str) -> Callable[[str, Entry], bool]:
+        return lambda name, entry: name == key
+
+    for key, plan in plans.items():
+        name = prefix + key
+        if plan.stacked:
+            value, at, mask, single = _joined(restrict(nodes, wanted(key)), plan)
+            if not single:
+                stacked.append(name)
+        else:
+            value, at, mask, lost = folded[key]
+            if plan.capacity:
+                stacked.append(name)
+            if plan.overflow in ("first", "last", "thin"):
+                dropped[name] = lost
+        values[name] = value
+        for step, when in at.items():
+            steps.setdefault(step, {})[name] = when
+        if mask is not None:
+            valid[name] = mask
+    return LogDict(values, steps=steps, valid=valid, dropped=dropped, stacked=stacked)
+
+
+def _joined(nodes: Nodes, plan: Plan) -> tuple[Any, Any, Any, bool]:
+    """Join the entries of a key; a single one that certainly happened stays as it was logged."""
+    if len(nodes) == 1 and isinstance(nodes[0], Entry) and nodes[0].mask is None:
+        return nodes[0].data[plan.key], nodes[0].steps, None, True
+    return (*_rows(nodes, plan), False)
+
+
+def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, Any]:
+    """Join the entries of a key along one axis, behind `depth` axes of enclosing loops."""
+    pieces = []
+    for node in nodes:
+        if isinstance(node, Entry):
+            piece = (node.data[plan.key], node.steps, node.mask)
+            piece = jax.tree.map(lambda x: widen(x, depth, node.meta.lanes, plan.lanes), piece)
+            pieces.append(jax.tree.map(lambda x: jnp.expand_dims(x, depth), piece))
+        else:
+            piece = _rows(node.body, plan, depth + 1)
+            pieces.append(jax.tree.map(lambda x: _merge_axes(x, depth), piece))
+    masked = any(mask is not None for _, _, mask in pieces)
+    if masked:
+        pieces = [(v, s, _full_mask(v, m, depth, plan.lanes)) for v, s, m in pieces]
+    if len(pieces) == 1:
+        return pieces[0]
+    value, steps, mask = jax.tree.map(lambda *xs: jnp.concatenate(xs, depth), *pieces)
+    return value, steps, mask
+
+
+def _merge_axes(x: Any, axis: int) -> Any:
+    shape = x.shape
+    return jnp.reshape(x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def _full_mask(value: Any, mask: Any, depth: int, lanes: tuple[int, ...]) -> Any:
+    if mask is not None:
+        return mask
+    rows = jax.tree.leaves(value)[0].shape[: depth + 1]
+    return jnp.ones((*rows, *lanes), jnp.bool_)
+
+
+def happened(logs: LogDict, order: Sequence[str] | None = None) -> LogDict:
+    """Keep only the entries that happened, in at least one lane. Works on the host."""
+    values, valid = dict(logs), dict(logs._valid)
+    steps = {name: dict(by_key) for name, by_key in logs.steps.items()}
+    masks = jax.device_get(logs._valid)
+    for key, mask in masks.items():
+        if key in logs.stacked:
+            kept = mask.any(tuple(range(1, mask.ndim)))
+            if not kept.all():
+                mask = mask[kept]
+                values[key] = jax.tree.map(functools.partial(_take, kept), values[key])
+                for by_key in steps.values():
+                    if key in by_key:
+                        by_key[key] = _take(kept, by_key[key])
+        if mask.all():
+            del valid[key]
+        else:
+            valid[key] = jnp.asarray(mask)
+    return LogDict(
+        {key: values[key] for key in order or values},
+        steps=steps,
+        valid=valid,
+        dropped=logs._dropped,
+        stacked=logs.stacked,
+    )
+
+
+def _take(kept: Any, rows: Any) -> Any:
+    if compat.is_key(rows):
+        return compat.as_key(_take(kept, jax.random.key_data(rows)), rows.dtype)
+    return jnp.asarray(np.asarray(rows)[kept])
+
+
+def chunk(name: str, row: Row, plan: Plan) -> LogDict:
+    """Make logs of rows that came to the host while the program ran."""
+    value = unraw(row.value, plan.value)
+    return LogDict(
+        {name: value},
+        steps={step: {name: at} for step, at in row.steps.items()},
+        valid={} if row.mask is None else {name: row.mask},
+        stacked=[name],
+    )

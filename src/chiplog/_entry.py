@@ -1,0 +1,141 @@
+"""What one executed `log` call says, as a pytree, before anybody has collected it.
+
+An `Entry` is one call. Entries that came out of a loop stand in a `Loop`, whose arrays have the
+iterations as a leading axis. The shape of every array in an entry is
+
+    (*meta.times, *meta.lanes, *shape of the logged value)
+
+with one axis per enclosing `Loop`, then one per `vmap` (outermost first) or device axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from ._jax_compat import zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class Meta:
+    """What is known about an entry when the program is traced."""
+
+    tags: tuple[str, ...] = ()
+    explicit: bool = False
+    times: tuple[int, ...] = ()
+    lanes: tuple[int, ...] = ()
+    # A while loop inside of a checkpointed function is run again in the backward pass, with its
+    # logs. An entry that may be such a repetition is marked here.
+    repeats: bool = False
+    site: str = dataclasses.field(default="", compare=False)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One `log` call: values by key, named steps, and whether (and in which lanes) it happened."""
+
+    data: dict[str, Any]
+    steps: dict[str, Any]
+    mask: Any  # None: it certainly happened, in every lane.
+    meta: Meta = dataclasses.field(metadata={"static": True})
+
+    def replace(self, **changes: Any) -> Entry:
+        return dataclasses.replace(self, **changes)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """What the iterations of a loop logged: every array has a leading axis of `length`."""
+
+    body: tuple[Node, ...]
+    length: int = dataclasses.field(metadata={"static": True})
+
+
+Node: TypeAlias = Entry | Loop
+Nodes: TypeAlias = tuple[Node, ...]
+
+
+def map_entries(change: Callable[[Entry], Entry], nodes: Sequence[Node]) -> Nodes:
+    """Apply `change` to every entry."""
+    return tuple(
+        change(node)
+        if isinstance(node, Entry)
+        else Loop(map_entries(change, node.body), node.length)
+        for node in nodes
+    )
+
+
+def entries(nodes: Sequence[Node]) -> list[Entry]:
+    """List every entry, in program order."""
+    return [
+        entry
+        for node in nodes
+        for entry in ([node] if isinstance(node, Entry) else entries(node.body))
+    ]
+
+
+def stacked(nodes: Sequence[Node], length: int, reverse: bool) -> Nodes:
+    """Wrap what a scan stacked. Entries are in execution order, so a reverse scan is flipped."""
+    if not nodes:
+        return ()
+
+    def deepen(entry: Entry) -> Entry:
+        return entry.replace(
+            meta=dataclasses.replace(entry.meta, times=(length, *entry.meta.times))
+        )
+
+    if reverse:
+        nodes = jax.tree.map(lambda x: jnp.flip(x, 0), tuple(nodes))
+    return (Loop(map_entries(deepen, nodes), length),)
+
+
+def masked(nodes: Sequence[Node], flag: Any) -> Nodes:
+    """Say that these entries happened only where `flag` (a scalar) is true."""
+
+    def narrow(entry: Entry) -> Entry:
+        shape = (*entry.meta.times, *entry.meta.lanes)
+        mask = jnp.broadcast_to(flag, shape)
+        return entry.replace(mask=mask if entry.mask is None else entry.mask & mask)
+
+    return map_entries(narrow, nodes)
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Say whether two trees of values (or of shapes) have the same structure and types."""
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        x.shape == y.shape and x.dtype == y.dtype
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def absent(node: Any) -> Any:
+    """Return a node of the given types that did not happen."""
+    (empty,) = masked(jax.tree.map(zeros, (node,)), False)
+    return empty
+
+
+def widen(x: Any, times: int, lanes: tuple[int, ...], wanted: tuple[int, ...]) -> Any:
+    """Give an array, with `times` leading axes and then `lanes`, the lanes that are `wanted`."""
+    if lanes == wanted:
+        return x
+    (places,) = embeddings(lanes, wanted)
+    shape = jnp.shape(x)
+    missing = [times + i for i in range(len(wanted)) if i not in places]
+    target = (*shape[:times], *wanted, *shape[times + len(lanes) :])
+    return jnp.broadcast_to(jnp.expand_dims(x, missing), target)
+
+
+def embeddings(few: tuple[int, ...], many: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """List the ways in which `few` can be found in `many`, in order."""
+    return [
+        places
+        for places in itertools.combinations(range(len(many)), len(few))
+        if tuple(many[i] for i in places) == few
+    ]

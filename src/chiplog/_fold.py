@@ -1,0 +1,248 @@
+"""Collect entries in a state that loops carry: reduced, thinned out, or in a bounded buffer.
+
+The state has, by key, a buffer or a reduction under way; and by loop, the number of iterations
+so far, which `interval` counts over the whole run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _buffer, _reduce
+from ._entry import Entry, Loop, Nodes, map_entries, widen
+from ._interpret import Where
+from ._jax_compat import as_key, is_key, zeros
+from ._plan import Options, Plan, tick_name
+
+
+class State(NamedTuple):
+    """What the loops carry."""
+
+    ticks: dict[str, Any]
+    buffers: dict[str, _buffer.Buffer]
+    folds: dict[str, Any]  # By key and, with `interval`, by loop.
+
+
+class Result(NamedTuple):
+    """What a key has come to: rows (or one reduced value), steps, validity, and how many lost."""
+
+    value: Any
+    steps: dict[str, Any]
+    valid: Any
+    dropped: Any
+
+
+class Row(NamedTuple):
+    """One entry of one key. Steps and mask have a value for each lane."""
+
+    value: Any
+    steps: Any
+    mask: Any
+
+
+class Fold:
+    """Takes entries into a state."""
+
+    def __init__(
+        self,
+        plans: dict[str, Plan],
+        options: Options,
+        receive: Callable[[str, Row], None],
+    ) -> None:
+        self._plans = {key: plan for key, plan in plans.items() if not plan.stacked}
+        self._types = {key: _raw_type(plan.value) for key, plan in self._plans.items()}
+        self._interval = options.interval
+        self._how = options.reduce or "last"
+        self._receive = receive
+
+    def start(self) -> State:
+        ticks, buffers, folds = {}, {}, {}
+        for key, plan in self._plans.items():
+            if self._interval is not None:
+                ticks.update({tick: jnp.int32(0) for tick in plan.ticks})
+            if plan.capacity:
+                buffers[key] = _buffer.start(self._row_type(plan), plan.capacity, plan.overflow)
+            if plan.folded:
+                folds.update({name: self._new_fold(plan) for name in self._fold_names(plan)})
+        return State(ticks, buffers, folds)
+
+    def push(self, state: State, nodes: Nodes, where: Where) -> State:
+        """Take in entries; stacked ones in the order in which they happened."""
+        for number, node in enumerate(nodes):
+            if isinstance(node, Entry):
+                state = self._take(state, node, tick_name(where))
+            else:
+                state = self._take_rows(state, node, tick_name(where, number))
+                state = self.left(state, where)
+        return state
+
+    def _take_rows(self, state: State, loop: Loop, tick: str) -> State:
+        def shallower(entry: Entry) -> Entry:
+            return entry.replace(meta=dataclasses.replace(entry.meta, times=entry.meta.times[1:]))
+
+        def body(state: State, rows: Nodes) -> tuple[State, None]:
+            nested = False
+            for node in map_entries(shallower, rows):
+                if isinstance(node, Entry):
+                    state = self._take(state, node, tick)
+                else:
+                    nested = True
+                    state = self._take_rows(state, node, tick)
+            return state if nested else self.tick(state, tick), None
+
+        return lax.scan(body, state, loop.body)[0]  # type: ignore[no-any-return]
+
+    def _take(self, state: State, entry: Entry, tick: str) -> State:
+        for key, value in entry.data.items():
+            plan = self._plans[key]
+            row = Row(_raw(value), entry.steps, entry.mask)
+            row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
+            windowed = tick in state.ticks
+            if plan.folded and (windowed or not plan.capacity):
+                name = self._fold_name(key, tick if windowed else None)
+                fold = self._fold(state.folds[name], row)
+                state = state._replace(folds={**state.folds, name: fold})
+            else:
+                if plan.folded:  # A window of its own: an entry outside of all loops.
+                    row, _ = self._unfold(plan, self._fold(self._new_fold(plan), row))
+                wanted = None if entry.mask is None else jnp.any(entry.mask)
+                if windowed:
+                    due = state.ticks[tick] % self._interval == 0
+                    wanted = due if wanted is None else wanted & due
+                state = self._write(state, plan, row, wanted)
+        return state
+
+    def tick(self, state: State, tick: str) -> State:
+        """An iteration of a loop has ended."""
+        if tick not in state.ticks:
+            return state
+        count = state.ticks[tick] + 1
+        state = state._replace(ticks={**state.ticks, tick: count})
+        return self._close(state, tick, count % self._interval == 0)
+
+    def left(self, state: State, where: Where) -> State:
+        """A loop has ended. If it was an outermost one, so have the windows in it."""
+        if where.path:
+            return state
+        for tick in state.ticks:
+            state = self._close(state, tick, None)
+        return state
+
+    def _close(self, state: State, tick: str, due: Any) -> State:
+        """End the windows of a loop: what they reduced to becomes an entry."""
+        for key, plan in self._plans.items():
+            name = self._fold_name(key, tick)
+            if name not in state.folds:
+                continue
+            row, count = self._unfold(plan, state.folds[name])
+            wanted = jnp.any(count > 0) if due is None else jnp.any(count > 0) & due
+            state = self._write(state, plan, row, wanted)
+            fresh = jax.tree.map(
+                lambda new, old, wanted=wanted: jnp.where(wanted, new, old),
+                self._new_fold(plan),
+                state.folds[name],
+            )
+            state = state._replace(folds={**state.folds, name: fresh})
+        return state
+
+    def finish(self, state: State) -> dict[str, Result]:
+        """Return what was collected, padded to static shapes."""
+        results = {}
+        for key, plan in self._plans.items():
+            if plan.capacity:
+                rows, valid, dropped = _buffer.finish(state.buffers[key], plan.overflow)
+                if rows.mask is not None:
+                    valid = rows.mask & valid.reshape(valid.shape + (1,) * len(plan.lanes))
+                if plan.overflow == "exact" and not plan.conditional:
+                    valid = None
+            else:
+                rows, count = self._unfold(plan, state.folds[key])
+                sure = not plan.conditional and not plan.unbounded and plan.count
+                valid, dropped = None if sure else count > 0, None
+            results[key] = Result(unraw(rows.value, plan.value), rows.steps, valid, dropped)
+        return results
+
+    def _row_type(self, plan: Plan) -> Any:
+        if plan.folded:
+            return jax.eval_shape(lambda: self._unfold(plan, self._new_fold(plan))[0])
+        mask = None
+        if plan.conditional and plan.lanes:
+            mask = jax.ShapeDtypeStruct(plan.lanes, jnp.bool_)
+        return Row(self._types[plan.key], plan.steps, mask)
+
+    def _write(self, state: State, plan: Plan, row: Any, wanted: Any) -> State:
+        has_mask = state.buffers[plan.key].rows.mask is not None
+        mask = row.mask if has_mask else None
+        if has_mask and mask is None:
+            mask = jnp.ones(plan.lanes, jnp.bool_)
+        tree = jax.tree.structure(row._replace(mask=mask))
+
+        def receive(*leaves: Any) -> None:
+            self._receive(plan.key, jax.tree.unflatten(tree, leaves))
+
+        buffer = _buffer.push(
+            state.buffers[plan.key], row._replace(mask=mask), wanted, plan.overflow, receive
+        )
+        return state._replace(buffers={**state.buffers, plan.key: buffer})
+
+    def _fold_names(self, plan: Plan) -> list[str]:
+        if not plan.capacity:
+            return [plan.key]
+        return [self._fold_name(plan.key, tick) for tick in plan.ticks]
+
+    def _fold_name(self, key: str, tick: str | None) -> str:
+        return key if tick is None else f"{key} in {tick}"
+
+    def _new_fold(self, plan: Plan) -> Any:
+        folds = jax.tree.map(
+            lambda x: _reduce.start(self._how, x, plan.lanes), self._types[plan.key]
+        )
+        steps = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), plan.steps)
+        return folds, steps
+
+    def _fold(self, fold: Any, row: Any) -> Any:
+        folds, steps = fold
+        value, now, mask = row
+        is_one = lambda x: isinstance(x, _reduce.Folded)  # noqa: E731
+        folds = jax.tree.map(
+            lambda f, x: _reduce.push(self._how, f, x, mask),
+            folds,
+            value,
+            is_leaf=is_one,
+        )
+        if mask is not None:
+            now = jax.tree.map(lambda new, old: jnp.where(mask, new, old), now, steps)
+        return folds, now
+
+    def _unfold(self, plan: Plan, fold: Any) -> tuple[Any, Any]:
+        """Return what was folded as a row, and how many entries went into it, by lane."""
+        folds, steps = fold
+        value = jax.tree.map(
+            lambda f, x: _reduce.finish(self._how, f, x),
+            folds,
+            self._types[plan.key],
+            is_leaf=lambda x: isinstance(x, _reduce.Folded),
+        )
+        count = jax.tree.leaves(folds, is_leaf=lambda x: isinstance(x, _reduce.Folded))[0].count
+        mask = count > 0 if plan.conditional and plan.lanes else None
+        return Row(value, steps, mask), count
+
+
+def _raw(value: Any) -> Any:
+    """Random keys are kept as plain numbers on the way."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, value)
+
+
+def _raw_type(value: Any) -> Any:
+    return jax.eval_shape(lambda: _raw(jax.tree.map(zeros, value)))
+
+
+def unraw(value: Any, like: Any) -> Any:
+    """Make random keys of plain numbers again, where `like` has them."""
+    return jax.tree.map(lambda x, one: as_key(x, one.dtype) if is_key(one) else x, value, like)

@@ -1,0 +1,247 @@
+"""Walk a jaxpr and give its `log` equations a meaning.
+
+Equations that do not log run unchanged. The others go to `rules`, which build the construct anew
+through JAX's public functions, with two things added: a state that is threaded through everything
+that runs (a carry of loops), and the entries that come out (stacked by scans). What is done with
+an entry, state or output, is the `Meaning`'s choice. The jaxpr itself is never modified.
+
+To support another higher-order primitive, add its rule here and a line to `tests/programs.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from . import _jax_compat as compat
+from ._entry import Nodes, entries
+from ._jax_compat import Jaxpr, JaxprEqn, Primitive, open_jaxpr, subjaxprs
+from ._log import log_p, logged
+from .errors import UnsupportedError
+
+State: TypeAlias = Any
+Outcome: TypeAlias = tuple[list[Any], State, Nodes]
+
+
+class Meaning:
+    """What becomes of an entry. Methods may be called more than once for the same equation."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        """Take entries in: into the state, or passed on as outputs, or both."""
+        raise NotImplementedError
+
+    def iterated(self, state: State, where: Where) -> State:
+        """An iteration of the loop `where` has ended."""
+        del where
+        return state
+
+    def left(self, state: State, where: Where) -> State:
+        """A loop has ended, and we are back at `where`."""
+        del where
+        return state
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A loop that we are in: the `index`-th of those directly inside the loop around it."""
+
+    kind: str
+    index: int
+    length: int | None  # None: not known before the program runs.
+
+
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """A place in the program: the loops around it, and how many loops precede it there."""
+
+    path: tuple[Frame, ...] = ()
+    ordinal: int = 0
+    conditional: bool = False
+
+    def enter(self, kind: str, length: int | None) -> Where:
+        frame = Frame(kind, self.ordinal, length)
+        return Where((*self.path, frame), 0, self.conditional)
+
+    def after(self, *eqns: JaxprEqn) -> Where:
+        skipped = sum(map(_count_loops, eqns))
+        return dataclasses.replace(self, ordinal=self.ordinal + skipped)
+
+    @property
+    def unbounded(self) -> bool:
+        return any(frame.length is None for frame in self.path)
+
+    def __str__(self) -> str:
+        return "/".join(f"{frame.kind}[{frame.index}]" for frame in self.path)
+
+
+def interpret(
+    jaxpr: Jaxpr, args: Sequence[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    """Evaluate `jaxpr`, handing what is logged to `meaning`."""
+    jaxpr, consts = open_jaxpr(jaxpr)
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, compat.Literal) else env[atom]
+
+    nodes: Nodes = ()
+    for eqn in jaxpr.eqns:
+        invals = [read(atom) for atom in eqn.invars]
+        outs: Sequence[Any] = ()
+        if eqn.primitive is log_p:
+            made, state = meaning.log(
+                logged(eqn.params, [jnp.asarray(x) for x in invals]), state, where
+            )
+            nodes += made
+        elif not logs(eqn):
+            outs = compat.bind(eqn, invals)
+        else:
+            rule = rules.get(eqn.primitive, _refuse)
+            with compat.at_source(eqn), eqn.ctx.manager:
+                outs, state, made = rule(eqn, invals, state, meaning, where)
+            nodes += made
+        env.update(zip(eqn.outvars, outs, strict=True))
+        where = where.after(eqn)
+    return [read(atom) for atom in jaxpr.outvars], state, nodes
+
+
+def survey(jaxpr: Jaxpr, where: Where) -> list[tuple[Nodes, Where]]:
+    """List what a jaxpr logs, by type, in program order and without running anything."""
+    jaxpr, _ = open_jaxpr(jaxpr)
+    found: list[tuple[Nodes, Where]] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is log_p:
+            found.append((logged(eqn.params, [atom.aval for atom in eqn.invars]), where))
+        elif logs(eqn):
+            inside = where
+            if eqn.primitive is compat.scan_p:
+                inside = where.enter("scan", eqn.params["length"])
+            elif eqn.primitive is compat.while_p:
+                inside = where.enter("while", None)
+            elif eqn.primitive is compat.cond_p:
+                inside = dataclasses.replace(where, conditional=True)
+            if eqn.primitive is compat.shard_map_p:
+                # What comes out depends on how the values differ between devices.
+                types = [atom.aval for atom in eqn.invars]
+                nodes = jax.eval_shape(
+                    lambda *args, eqn=eqn, where=where: rules[compat.shard_map_p](
+                        eqn, list(args), (), Collect(), where
+                    )[2],
+                    *types,
+                )
+                found.append((nodes, where))
+            else:
+                for sub in _running(eqn):
+                    found += survey(sub, inside)
+                    inside = inside.after(*open_jaxpr(sub)[0].eqns)
+            if eqn.primitive is compat.remat_p and eqn.params["differentiated"]:
+                found = [(OnlyFirst.fresh(nodes), where) for nodes, where in found]
+        where = where.after(eqn)
+    return found
+
+
+def _running(eqn: JaxprEqn) -> list[Jaxpr]:
+    """The jaxprs of an equation that run when it runs."""
+    if eqn.primitive is compat.linear_solve_p:
+        return [eqn.params["jaxprs"].solve]
+    return list(subjaxprs(eqn))
+
+
+Rule: TypeAlias = Callable[[JaxprEqn, list[Any], State, Meaning, Where], Outcome]
+rules: dict[Primitive, Rule] = {}
+
+
+def logs(eqn: JaxprEqn) -> bool:
+    """Say whether an equation logs, at any depth."""
+    return eqn.primitive is log_p or any(jaxpr_logs(jaxpr) for jaxpr in subjaxprs(eqn))
+
+
+def jaxpr_logs(jaxpr: Jaxpr) -> bool:
+    """Say whether a jaxpr logs, at any depth."""
+    # Not by its effects: some constructs, such as `custom_linear_solve`, do not pass them on.
+    jaxpr, _ = open_jaxpr(jaxpr)
+    if jaxpr not in _logs_cache:
+        _logs_cache[jaxpr] = any(map(logs, jaxpr.eqns))
+    return _logs_cache[jaxpr]
+
+
+_logs_cache: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+_loops_cache: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def _count_loops(eqn: JaxprEqn) -> int:
+    if eqn.primitive in (compat.scan_p, compat.while_p):
+        return 1
+    total = 0
+    for sub in subjaxprs(eqn):
+        jaxpr, _ = open_jaxpr(sub)
+        if jaxpr not in _loops_cache:
+            _loops_cache[jaxpr] = sum(map(_count_loops, jaxpr.eqns))
+        total += _loops_cache[jaxpr]
+    return total
+
+
+def rule_for(*primitives: Primitive) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        rules.update(dict.fromkeys(primitives, rule))
+        return rule
+
+    return add
+
+
+def _refuse(
+    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    del invals, state, meaning, where
+    raise UnsupportedError(
+        f"There is a `chiplog.log` inside `{eqn.primitive}` at {compat.source_line(eqn)}, and "
+        "chiplog cannot take values out of that construct. Move the `log` call outside of it: "
+        "return the value and log it there."
+    )
+
+
+class Silent(Meaning):
+    """Drops every entry."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del nodes, where
+        return (), state
+
+
+class Collect(Meaning):
+    """Passes every entry on as an output, which is possible outside of while loops only."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        if where.unbounded:
+            keys = sorted({key for entry in entries(nodes) for key in entry.data})
+            raise UnsupportedError(
+                f"Cannot log {keys} from a `jax.lax.while_loop` inside `jax.shard_map`: the "
+                "number of entries is unknown, and may differ from device to device. Use "
+                "`jax.lax.scan` or `fori_loop` with a fixed length there, or carry the value out "
+                "of the `shard_map` and log it outside."
+            )
+        return nodes, state
+
+
+class OnlyFirst(Meaning):
+    """Drops what is logged for the second time when a checkpointed function is run again."""
+
+    def __init__(self, meaning: Meaning) -> None:
+        self._meaning = meaning
+        self.iterated = meaning.iterated  # type: ignore[method-assign]
+        self.left = meaning.left  # type: ignore[method-assign]
+
+    @staticmethod
+    def fresh(nodes: Nodes) -> Nodes:
+        return tuple(
+            node for node in nodes if not any(entry.meta.repeats for entry in entries([node]))
+        )
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        nodes = self.fresh(nodes)
+        return self._meaning.log(nodes, state, where) if nodes else ((), state)

@@ -1,0 +1,266 @@
+"""The only file that knows JAX's private or version-dependent parts.
+
+Supported: JAX 0.9.0 to 0.12. When JAX moves something, the change belongs here and nowhere else.
+The rest of chiplog sees the functions below and JAX's public API.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend.core.primitives as primitives
+import numpy as np
+from jax._src import ad_checkpoint, callback, core, source_info_util
+from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
+from jax._src.interpreters import ad, batching, mlir
+from jax._src.interpreters import partial_eval as pe
+from jax._src.lax.control_flow import conditionals, loops, solves
+from jax._src.shard_map import shard_map_p as shard_map_p
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Primitive as Primitive
+
+Jaxpr = Any
+JaxprEqn = Any
+Values = list[Any]
+
+scan_p = loops.scan_p
+while_p = loops.while_p
+cond_p = conditionals.cond_p
+linear_solve_p = solves.linear_solve_p
+remat_p = ad_checkpoint.remat_p
+custom_jvp_call_p = primitives.custom_jvp_call_p
+custom_vjp_call_p = primitives.custom_vjp_call_p
+jit_p = primitives.jit_p
+# A plain call of a jaxpr; its name changed between the supported versions.
+call_primitives: tuple[Primitive, ...] = tuple(
+    getattr(core, name)
+    for name in ("closed_call_p", "call_p", "eval_jaxpr_p")
+    if hasattr(core, name)
+)
+
+trace_is_clean: Callable[[], bool] = core.trace_state_clean
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
+    """Return the jaxpr proper and its constants, whichever kind of jaxpr is given."""
+    return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
+
+
+def host_call(receive: Callable[..., None], token: Any, *arrays: Any) -> Any:
+    """Hand arrays to a Python function while the program runs, as NumPy arrays.
+
+    Calls are made in the order of their tokens: each takes the one that the last one returned.
+    Nothing but the token keeps a call alive, so it must reach an output.
+    """
+    return host_call_p.bind(token, *arrays, receive=receive)
+
+
+def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., None]) -> Any:
+    def call(token: Any, *arrays: Any) -> tuple[Any]:
+        receive(*arrays)
+        return (np.asarray(token),)
+
+    results, _, _ = callback.emit_python_callback(
+        ctx,
+        call,
+        None,
+        list(operands),
+        ctx.avals_in,
+        ctx.avals_out,
+        has_side_effect=True,
+        returns_token=False,
+        sharding=callback._callback_op_sharding(
+            ctx.module_context.axis_context, None, ctx.avals_out
+        ),
+    )
+    return results
+
+
+host_call_p = Primitive("host_call")
+host_call_p.def_abstract_eval(lambda token, *arrays, receive: token)
+mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
+
+
+def subjaxprs(eqn: JaxprEqn) -> Iterator[Any]:
+    """Yield every jaxpr among the parameters of `eqn`."""
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(item, "eqns"):
+                yield item
+
+
+def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
+    """Return how many of a scan's inputs are constants, and how many are carried."""
+    if "ft_in" in params:  # Since 0.11.
+        consts, carry, _ = params["ft_in"].unpack()
+        return len(list(consts)), len(list(carry))
+    return params["num_consts"], params["num_carry"]
+
+
+def bind(eqn: JaxprEqn, invals: Sequence[Any]) -> list[Any]:
+    """Run one equation as it is, with its source line and name scope kept."""
+    bind_params = eqn.primitive.get_bind_params(eqn.params)
+    subfuns: Sequence[Any] = ()
+    if isinstance(bind_params, tuple):  # Before 0.10.
+        subfuns, bind_params = bind_params
+    with at_source(eqn), eqn.ctx.manager:
+        out = eqn.primitive.bind(*subfuns, *invals, **bind_params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def at_source(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
+    """Attribute what is traced in this context to the source line of `eqn`."""
+    name_stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
+    return source_info_util.user_context(  # type: ignore[no-any-return]
+        eqn.source_info.traceback, name_stack=name_stack
+    )
+
+
+def source_line(eqn: JaxprEqn) -> str:
+    """Say where in the user's code an equation was made."""
+    return str(source_info_util.summarize(eqn.source_info))
+
+
+def caller() -> str:
+    """Say from where in the user's code we were called."""
+    return str(source_info_util.summarize(source_info_util.current()))
+
+
+def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:
+    """Trace a function of arrays of the given types."""
+    return jax.make_jaxpr(function)(*avals)
+
+
+def aval_at(value: Any, dim: int | None) -> Any:
+    """Return the type of a value inside of the batch whose axis is `dim`."""
+    aval = jax.typeof(value)
+    return aval if dim is None else core.mapped_aval(aval.shape[dim], dim, aval)
+
+
+def batch(
+    function: Callable[..., Any], axis_data: Any, args: Sequence[Any], dims: Sequence[Any]
+) -> tuple[list[Any], list[int | None]]:
+    """Batch a function of arrays, as a batching rule does."""
+    closed = trace(function, [aval_at(x, d) for x, d in zip(args, dims, strict=True)])
+    batched, mapped = batching.batch_jaxpr(closed, axis_data, [d is not None for d in dims], False)
+    front = [
+        x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)
+    ]
+    outs = core.jaxpr_as_fun(batched)(*front)
+    return list(outs), [0 if is_mapped else None for is_mapped in mapped]
+
+
+class equation(NamedTuple):
+    """As much of an equation as a rule looks at."""
+
+    primitive: Primitive
+    params: dict[str, Any]
+
+
+def register(
+    primitive: Primitive,
+    *,
+    batch: Callable[..., Any],
+    jvp: Callable[..., Any],
+    transpose: Callable[..., Any],
+) -> None:
+    """Register the rules of a primitive without results that lowers to nothing."""
+    # The table of "fancy" rules is consulted even when no operand is mapped.
+    batching.fancy_primitive_batchers[primitive] = batch
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    mlir.register_lowering(primitive, lambda ctx, *operands, **params: [])
+
+
+def wrap_batching(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
+    """Put `wrap(rule)` in the place of the batching rule of `primitive`."""
+    table = batching.fancy_primitive_batchers
+    table[primitive] = wrap(table[primitive])
+
+
+def wrap_jvp(primitive: Primitive, wrap: Callable[[Any], Any], logs: Callable[[Any], bool]) -> None:
+    """Put `wrap(rule)` in the place of the JVP rule of `primitive`.
+
+    A primitive with a direct linearization rule falls back on its JVP when its parameters log.
+    """
+    ad.primitive_jvps[primitive] = wrap(ad.primitive_jvps[primitive])
+    direct = ad.primitive_linearizations.get(primitive)
+    if direct is None:
+        return
+
+    def linearize(*args: Any, **params: Any) -> Any:
+        if logs(params):
+            return ad.fallback_linearize_rule(primitive, *args, **params)
+        return direct(*args, **params)
+
+    ad.primitive_linearizations[primitive] = linearize
+
+
+def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
+    """Put `wrap(rule)` in the place of the partial-evaluation rule of `primitive`."""
+    table = pe.custom_partial_eval_rules
+    table[primitive] = wrap(table[primitive])
+
+
+def known_or_zero(tracers: Sequence[Any]) -> list[Any]:
+    """Return the values that partial evaluation knows, with zeros for the others."""
+    return [t.pval.get_known() if t.is_known() else zeros(t.aval) for t in tracers]
+
+
+def with_parent_trace(trace: Any) -> contextlib.AbstractContextManager[Any]:
+    """Trace on the level below `trace`."""
+    return core.set_current_trace(trace.parent_trace)  # type: ignore[no-any-return]
+
+
+def with_trace(trace: Any) -> contextlib.AbstractContextManager[Any]:
+    """Trace on the level of `trace`."""
+    return core.set_current_trace(trace)  # type: ignore[no-any-return]
+
+
+def is_zero(tangent: Any) -> bool:
+    """Say whether a tangent is symbolically zero."""
+    return type(tangent) is ad.Zero
+
+
+def symbolic_zero(primal: Any) -> Any:
+    """Return the symbolic zero tangent of a value."""
+    return ad.Zero(jax.typeof(primal).to_tangent_aval())
+
+
+def is_key(value: Any) -> bool:
+    """Say whether an array (or a type of one) is of random keys."""
+    return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+
+def as_key(data: Any, dtype: Any) -> Any:
+    """Make random keys of the given type of the numbers behind them."""
+    return jax.random.wrap_key_data(data, impl=dtype._impl.name)
+
+
+def zeros(aval: Any) -> Any:
+    """Return zeros of any type that JAX knows, random keys included."""
+    if is_key(aval):
+        shape = (*aval.shape, *aval.dtype._impl.key_shape)
+        return as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
+    if aval.dtype == jax.dtypes.float0:
+        return np.zeros(aval.shape, jax.dtypes.float0)
+    return jax.numpy.zeros(aval.shape, aval.dtype)
+
+
+def varying_axes(value: Any) -> frozenset[str]:
+    """Return the mesh axes over which a value inside `shard_map` differs."""
+    aval = jax.typeof(value)
+    manual = getattr(aval, "mat", None)
+    return frozenset(manual.varying if manual is not None else aval.vma)
+
+
+def split(values: Sequence[Any], *lengths: int) -> list[list[Any]]:
+    """Cut a list into parts of the given lengths, and what is left."""
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(list(values[start : start + length]))
+        start += length
+    return [*parts, list(values[start:])]

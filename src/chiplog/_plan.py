@@ -1,0 +1,235 @@
+"""Decide, before anything runs, how each key of a program will be collected.
+
+A survey of the traced program says what each key holds and how often it can be logged. A key whose
+entries have a fixed number is stacked by the scans themselves; one in a while loop, or one that is
+thinned out or reduced on the way, needs a state that the loops carry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from ._buffer import check_overflow
+from ._entry import Entry, Loop, Node, Nodes, alike, embeddings, map_entries
+from ._interpret import Where
+from ._jax_compat import is_key
+from ._reduce import How, reduction
+from .errors import LogTypeError, LogValueError, MixedKeyError, UnboundedLogError
+
+SPILL_ROWS = 1024
+SPILL_NUMBERS = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What `spool` was asked for."""
+
+    argnames: tuple[str, ...] | None
+    tags: tuple[str, ...] | None
+    keep_logs: bool
+    interval: int | None
+    reduce: How | None
+    prefix: str
+    capacity: int | None
+    overflow: str
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "capacity"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise LogValueError(f"`{name}` must be a whole number above 0, not {value!r}.")
+        if self.reduce is not None:
+            reduction(self.reduce)
+        check_overflow(self.overflow)
+
+    def selects(self, key: str, entry: Entry) -> bool:
+        """Say whether a key of an entry was asked for."""
+        if self.argnames is None and self.tags is None:
+            return not entry.meta.explicit
+        by_name = self.argnames is None or any(
+            fnmatch.fnmatchcase(key, name) for name in self.argnames
+        )
+        by_tag = self.tags is None or not set(self.tags).isdisjoint(entry.meta.tags)
+        return by_name and by_tag
+
+
+def names(given: str | Iterable[str] | None, option: str) -> tuple[str, ...] | None:
+    """Normalise the value of `argnames` or `tags`."""
+    if given is None:
+        return None
+    given = (given,) if isinstance(given, str) else tuple(given)
+    for name in given:
+        if not isinstance(name, str):
+            raise LogTypeError(f"`{option}` takes strings, but one of them is {name!r}.")
+    return given
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a key holds, and how it is collected: stacked, folded, or buffered."""
+
+    key: str
+    value: Any  # The types of one entry; once everything is known, with the lanes in front.
+    steps: dict[str, Any]
+    lanes: tuple[int, ...]
+    site: str
+    count: int = 0  # At most this many entries, if `unbounded` is false,
+    kept: int = 0  # and after thinning out by `interval` this many.
+    unbounded: bool = False
+    conditional: bool = False
+    ticks: tuple[str, ...] = ()  # The loops whose iterations `interval` counts.
+    # How it is collected.
+    folded: bool = False
+    capacity: int = 0  # 0: no buffer.
+    overflow: str = "exact"
+
+    @property
+    def stacked(self) -> bool:
+        return not self.folded and not self.capacity
+
+
+def tick_name(where: Where, loop: int | None = None) -> str:
+    """Name the loop whose iterations an entry is counted by; "" outside of all loops."""
+    return str(where) if loop is None else f"{where}+{where.ordinal}.{loop}"
+
+
+def make_plans(
+    found: Sequence[tuple[Nodes, Where]], options: Options, traced: bool
+) -> dict[str, Plan]:
+    """Plan every key that is asked for. `traced` says that all shapes must be static."""
+    plans: dict[str, Plan] = {}
+    for nodes, where in found:
+        for number, node in enumerate(nodes):
+            tick = tick_name(where, number if isinstance(node, Loop) else None)
+            _note(plans, node, where, tick, options)
+    for plan in plans.values():
+        plan.value, plan.steps = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((*plan.lanes, *x.shape), x.dtype),
+            (plan.value, plan.steps),
+        )
+        _decide(plan, options, traced)
+    return plans
+
+
+def _note(plans: dict[str, Plan], node: Node, where: Where, tick: str, options: Options) -> None:
+    if isinstance(node, Loop):
+        for child in node.body:
+            _note(plans, child, where, tick, options)
+        return
+    meta = node.meta
+    for key, value in node.data.items():
+        if not options.selects(key, node):
+            continue
+        skip = len(meta.times) + len(meta.lanes)
+        one, steps = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape[skip:], x.dtype), (value, node.steps)
+        )
+        plan = plans.setdefault(key, Plan(key, one, steps, meta.lanes, meta.site))
+        _check_same(plan, one, steps, meta.site)
+        _join_lanes(plan, meta.lanes, meta.site)
+        iterations = (
+            math.prod(length or 1 for length in (*(f.length for f in where.path), *meta.times))
+            if all(meta.times) and all(f.length != 0 for f in where.path)
+            else 0
+        )
+        plan.count += iterations
+        plan.kept += -(-iterations // options.interval) if options.interval and tick else iterations
+        plan.unbounded |= where.unbounded
+        plan.conditional |= where.conditional or node.mask is not None
+        if tick and tick not in plan.ticks:
+            plan.ticks += (tick,)
+
+
+def _check_same(plan: Plan, value: Any, steps: Any, site: str) -> None:
+    if not alike(plan.value, value):
+        raise MixedKeyError(
+            f"The key {plan.key!r} is logged with two types: {_types(plan.value)} at {plan.site}, "
+            f"and {_types(value)} at {site}. Entries of one key are joined into one array, so "
+            "convert one of them, or log it under another name."
+        )
+    if set(plan.steps) != set(steps) or not alike(plan.steps, steps):
+        raise MixedKeyError(
+            f"The key {plan.key!r} is logged with the steps {_types(plan.steps)} at {plan.site}, "
+            f"and with {_types(steps)} at {site}. Give both the same named steps, or log one of "
+            "them under another name."
+        )
+
+
+def _join_lanes(plan: Plan, lanes: tuple[int, ...], site: str) -> None:
+    """A key may be logged inside and outside of `vmap`: outside, for all lanes at once."""
+    few, many = sorted((plan.lanes, lanes), key=len)
+    if few != many and len(embeddings(few, many)) != 1:
+        raise MixedKeyError(
+            f"The key {plan.key!r} is logged in the `vmap` lanes {plan.lanes} at {plan.site} "
+            f"and in {lanes} at {site}, which do not fit together. Log one of them under another "
+            "name."
+        )
+    plan.lanes = many
+
+
+def _types(tree: Any) -> str:
+    def one(x: Any) -> str:
+        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+
+    return str(jax.tree.map(one, tree)).replace("'", "") if jax.tree.leaves(tree) else "none"
+
+
+def _decide(plan: Plan, options: Options, traced: bool) -> None:
+    windowed = options.interval is not None and bool(plan.ticks)
+    plan.folded = options.reduce is not None
+    has_keys = any(is_key(x) for x in jax.tree.leaves(plan.value))
+    if has_keys and plan.folded and options.reduce not in ("first", "last"):
+        raise LogTypeError(
+            f"{plan.key!r}, logged at {plan.site}, holds random keys, which have no "
+            f"{options.reduce!r}. Use `reduce='first'` or 'last', or select other keys with "
+            "`argnames`."
+        )
+    if plan.folded and not windowed:
+        return
+    bound = plan.kept if windowed else plan.count
+    if options.capacity is not None and (
+        plan.unbounded or (plan.ticks and bound > options.capacity)
+    ):
+        plan.capacity, plan.overflow = options.capacity, options.overflow
+    elif plan.unbounded and traced:
+        raise UnboundedLogError(
+            f"Cannot spool {plan.key!r}, logged at {plan.site}, from inside `jax.lax.while_loop` "
+            "in a traced function (under `jax.jit`, `vmap`, `grad`, ...): the number of entries "
+            "is unknown until run time. Pass `capacity=` to keep that many, `reduce=` to fold "
+            "them into one, or call the spooled function outside of any trace to get them all."
+        )
+    elif plan.unbounded:
+        numbers = sum(math.prod(x.shape) for x in jax.tree.leaves((plan.value, plan.steps)))
+        plan.capacity = max(1, min(SPILL_ROWS, SPILL_NUMBERS // max(1, numbers)))
+        plan.overflow = "spill"
+    elif windowed:
+        plan.capacity = max(1, bound)
+
+
+def restrict(nodes: Sequence[Node], wanted: Callable[[str, Entry], bool]) -> Nodes:
+    """Keep only some keys of entries, and only entries with keys left."""
+
+    def keys(entry: Entry) -> Entry:
+        return entry.replace(
+            data={key: value for key, value in entry.data.items() if wanted(key, entry)}
+        )
+
+    return _pruned(map_entries(keys, nodes))
+
+
+def _pruned(nodes: Sequence[Node]) -> Nodes:
+    kept: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            node = Loop(_pruned(node.body), node.length)
+            if node.body:
+                kept.append(node)
+        elif node.data:
+            kept.append(node)
+    return tuple(kept)

@@ -1,0 +1,169 @@
+"""Calls of a transformed function, compiled once per structure and shape, as `jax.jit` does.
+
+Arguments are flattened and split into arrays, which are traced, and everything else, which is
+static. Each combination of structure and static values is a `Program` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import _jax_compat as compat
+from ._log import listening
+from .errors import LogTypeError
+
+DYNAMIC = (jax.Array, jax.core.Tracer, np.ndarray, np.generic, int, float, complex)
+
+
+class Program:
+    """A function with a given structure and given static arguments, ready to be called.
+
+    Subclasses say what the traced function means, in `interpret`.
+    """
+
+    def __init__(self, f: Callable[..., Any], tree: Any, static: dict[int, Any], traced: bool):
+        self.traced = traced
+        self._f, self._tree, self._static = f, tree, static
+        self._jitted: Callable[..., Any] | None = None
+        self._pending: tuple[Any, Any, Any] | None = None
+        self._static_outputs = False
+
+    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Return the outputs of the traced function, and what else there is to return."""
+        raise NotImplementedError
+
+    def call(self, leaves: Sequence[Any]) -> Any:
+        """Run the program and return what the user gets."""
+        raise NotImplementedError
+
+    def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """Run the compiled program."""
+        if self._jitted is None:
+            self._pending = (self._types(leaves), *self._trace(leaves))
+            donated = () if self.traced else _donated(self._pending[1])
+            self._jitted = jax.jit(self._body, donate_argnums=donated)
+        out, more = self._jitted(*leaves)
+        self._pending = None
+        if self._static_outputs:
+            out = jax.tree.map(_Static.unwrap, out, is_leaf=lambda x: isinstance(x, _Static))
+        return out, more
+
+    def _body(self, *leaves: Any) -> Any:
+        if self._pending is not None and self._pending[0] == self._types(leaves):
+            _, closed, out_tree = self._pending
+        else:
+            closed, out_tree = self._trace(leaves)
+        outs, more = self.interpret(closed, leaves)
+        return jax.tree.unflatten(out_tree, outs), more
+
+    def _types(self, leaves: Sequence[Any]) -> list[Any]:
+        return [jax.typeof(leaf) for leaf in leaves]
+
+    def _trace(self, leaves: Sequence[Any]) -> tuple[compat.Jaxpr, Any]:
+        out_tree = None
+
+        def flat(*dynamic: Any) -> list[Any]:
+            nonlocal out_tree
+            rest = iter(dynamic)
+            total = len(dynamic) + len(self._static)
+            full = [self._static[i] if i in self._static else next(rest) for i in range(total)]
+            args, kwargs = jax.tree.unflatten(self._tree, full)
+            out = jax.tree.map(self._wrap_output, self._f(*args, **kwargs))
+            outs: list[Any]
+            outs, out_tree = jax.tree.flatten(out)
+            return outs
+
+        with listening(True):
+            return jax.make_jaxpr(flat)(*leaves), out_tree
+
+    def _wrap_output(self, leaf: Any) -> Any:
+        if isinstance(leaf, (*DYNAMIC, bool)):
+            return leaf
+        self._static_outputs = True
+        return _Static(leaf)
+
+
+class Programs:
+    """All programs of one function."""
+
+    def __init__(self, f: Callable[..., Any], make: Callable[..., Program]) -> None:
+        self._f, self._make = f, make
+        self._plain: dict[Any, Program] = {}
+        self._kinds: dict[Any, tuple[tuple[int, ...], bool]] = {}
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        types = tuple(map(type, leaves))
+        kind = self._kinds.get(types)
+        if kind is None:
+            kind = self._kinds[types] = _kind(types)
+        static, traced = kind
+        traced = traced or not compat.trace_is_clean()
+        key: Any = (tree, types, traced)
+        if static:
+            key = (*key, _checked_hashable(tuple(leaves[i] for i in static)))
+        program = self._plain.get(key)
+        if program is None:
+            given = {i: leaves[i] for i in static}
+            program = self._plain[key] = self._make(self._f, tree, given, traced)
+        if static:
+            leaves = [leaf for i, leaf in enumerate(leaves) if i not in static]
+        return program.call(leaves)
+
+
+def _kind(types: tuple[type, ...]) -> tuple[tuple[int, ...], bool]:
+    """Which of the arguments are static, and whether any is being traced."""
+    static = tuple(
+        i for i, t in enumerate(types) if not issubclass(t, DYNAMIC) or issubclass(t, bool)
+    )
+    return static, any(issubclass(t, jax.core.Tracer) for t in types)
+
+
+def _checked_hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    for value in values:
+        try:
+            hash(value)
+        except TypeError as error:
+            raise LogTypeError(
+                f"An argument of type {type(value).__name__} is neither an array nor hashable, so "
+                "it can be neither traced nor static. Bind it with `functools.partial` before "
+                "`spool`, or register its type as a pytree."
+            ) from error
+    return values
+
+
+@jax.tree_util.register_pytree_node_class
+class _Static:
+    """An output that is no array: it travels in the structure of the outputs."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tree_flatten(self) -> tuple[tuple[()], _Static]:
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, static: _Static, children: Any) -> _Static:
+        del children
+        return static
+
+    @staticmethod
+    def unwrap(leaf: Any) -> Any:
+        return leaf.value if isinstance(leaf, _Static) else leaf
+
+
+def _donated(closed: compat.Jaxpr) -> tuple[int, ...]:
+    """Which inputs the function itself gives away, by calling a jitted function that does."""
+    jaxpr, _ = compat.open_jaxpr(closed)
+    given: list[int] = []
+    for number, var in enumerate(jaxpr.invars):
+        uses = [(eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.invars) if v is var]
+        if len(uses) == 1 and not any(v is var for v in jaxpr.outvars):
+            eqn, i = uses[0]
+            if eqn.primitive is compat.jit_p and eqn.params["donated_invars"][i]:
+                given.append(number)
+    return tuple(given)

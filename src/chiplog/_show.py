@@ -1,0 +1,73 @@
+"""`LogDict`s as text that a person can read."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ._tables import plain
+
+if TYPE_CHECKING:
+    from ._logdict import LogDict
+
+SHOWN = 4
+
+
+def as_text(logs: LogDict) -> str:
+    """One line for each key: type, first and last values, steps."""
+    if not logs:
+        return "LogDict()"
+    return "\n".join(["LogDict(", *(f"  {key}: {_describe(logs, key)}" for key in logs), ")"])
+
+
+def as_html(logs: LogDict) -> str:
+    """The same as a table."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{html.escape(key)}</th>'
+        f'<td style="text-align:left">{html.escape(_describe(logs, key))}</td></tr>'
+        for key in logs
+    )
+    return f"<table>{rows}</table>"
+
+
+def _describe(logs: LogDict, key: str) -> str:
+    cells = [
+        f"{jax.tree_util.keystr(path)} {_array(leaf)}".lstrip()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(logs[key])
+    ]
+    notes = [f"{name} {_ends(by_key[key])}" for name, by_key in logs.steps.items() if key in by_key]
+    for count, what in ((_total(logs.dropped[key]), "dropped"), (_invalid(logs, key), "invalid")):
+        if count:
+            notes.append(f"{count} {what}")
+    return ", ".join(cells) + (f"  ({', '.join(notes)})" if notes else "")
+
+
+def _array(leaf: Any) -> str:
+    if not hasattr(leaf, "dtype"):
+        return repr(leaf)
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}] = {_ends(leaf)}"
+
+
+def _ends(leaf: Any) -> str:
+    if isinstance(leaf, jax.core.Tracer):
+        return "(traced)"
+    flat = plain(leaf).reshape(-1)
+    if flat.size <= SHOWN:
+        return " ".join(map(_number, flat)) or "(empty)"
+    return f"{_number(flat[0])} ... {_number(flat[-1])}"
+
+
+def _number(x: Any) -> str:
+    return f"{x:.4g}" if np.issubdtype(x.dtype, np.inexact) else str(x)
+
+
+def _invalid(logs: LogDict, key: str) -> int:
+    mask = logs.valid[key]
+    return 0 if isinstance(mask, jax.core.Tracer) else int(np.size(mask) - np.sum(mask))
+
+
+def _total(count: Any) -> int:
+    return 0 if isinstance(count, jax.core.Tracer) else int(np.sum(count))

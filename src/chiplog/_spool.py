@@ -1,0 +1,174 @@
+"""`spool`: run a function and return what it logged along with its output."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from . import _guard as _guard  # Importing it is what makes JAX's transformations keep logs,
+from . import _jax_compat as compat
+from . import _rules as _rules  # and this one fills the table of rules.
+from ._assemble import assemble, chunk, happened
+from ._entry import Nodes
+from ._fold import Fold, Row, State
+from ._interpret import Meaning, Where, interpret, survey
+from ._log import emit, listening
+from ._logdict import LogDict
+from ._plan import Options, Plan, make_plans, names, restrict
+from ._program import Program, Programs
+from ._reduce import How
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def spool(
+    f: Callable[P, T],
+    argnames: str | Iterable[str] | None = None,
+    tags: str | Iterable[str] | None = None,
+    keep_logs: bool = False,
+    interval: int | None = None,
+    reduce: How | None = None,
+    prefix: str = "",
+    capacity: int | None = None,
+    overflow: str = "last",
+) -> Callable[P, tuple[T, LogDict]]:
+    """Make a function that returns `(output, logs)`.
+
+    The function is compiled, once for every shape of its arguments, as by `jax.jit`. Arguments
+    that are no arrays or numbers (strings, functions, `True`, ...) are static.
+
+    Args:
+        f: Any function of JAX code, jitted or not.
+        argnames: Collect only these keys (names or glob patterns).
+        tags: Collect only what was logged with one of these tags.
+        keep_logs: Leave the `log` calls in, for a `spool` or `tap` further out.
+        interval: Keep every `interval`-th iteration of loops, beginning with the first.
+        reduce: Fold the entries of each key into one, while the loop runs: "mean", "sum", "min",
+            "max", "std", "first", "last", or a function of two values. Together with `interval`,
+            fold each window of that many iterations.
+        prefix: Put in front of every key.
+        capacity: Keep at most this many entries of a key that is logged in a loop. Needed for
+            while loops inside of a trace, where the number of entries is not known.
+        overflow: Which ones to keep then: the "last", the "first", or an even spread ("thin").
+
+    Examples:
+        >>> import chiplog, jax
+        >>> def f(x):
+        ...     chiplog.log({"x": x})
+        ...     return 2 * x
+        >>> chiplog.spool(f)(1.0) == (2.0, {"x": 1.0})
+        True
+
+        A key that is logged in a loop has a leading axis:
+
+        >>> def collatz(n):
+        ...     def body(n):
+        ...         n = jax.numpy.where(n % 2 == 0, n // 2, 3 * n + 1)
+        ...         chiplog.log({"n": n})
+        ...         return n
+        ...     return jax.lax.while_loop(lambda n: n > 1, body, n)
+        >>> one, logs = chiplog.spool(collatz)(6)
+        >>> logs["n"].tolist()
+        [3, 10, 5, 16, 8, 4, 2, 1]
+    """
+    options = Options(
+        names(argnames, "argnames"),
+        names(tags, "tags"),
+        keep_logs,
+        interval,
+        reduce,
+        prefix,
+        capacity,
+        overflow,
+    )
+    programs = Programs(f, functools.partial(_Spooled, options))
+
+    @functools.wraps(f)
+    def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
+        return programs.call(args, kwargs)  # type: ignore[no-any-return]
+
+    return spooled
+
+
+class _Spooled(Program):
+    """One way of calling a spooled function: the same structure and static arguments."""
+
+    def __init__(self, options: Options, *args: Any) -> None:
+        super().__init__(*args)
+        self._options = options
+        self._lock = threading.Lock()
+        self._spilled: dict[str, list[Row]] | None = None
+        self._plans: dict[str, Plan] = {}
+
+    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
+        options = self._options
+        plans = make_plans(survey(closed, Where()), options, self.traced)
+        if any(plan.overflow == "spill" for plan in plans.values()):
+            self._plans = plans
+            if self._spilled is None:
+                raise _NeedsHostError
+        fold = Fold(plans, options, self._receive)
+        meaning = _Collecting(options, plans, fold)
+        outs, state, nodes = interpret(closed, args, fold.start(), meaning, Where())
+        return outs, assemble(plans, nodes, fold.finish(state), options.prefix)
+
+    def call(self, leaves: Sequence[Any]) -> Any:
+        if self._spilled is None:
+            try:
+                out, logs = self.run(leaves)
+            except _NeedsHostError:
+                self._spilled = {}
+            else:
+                return out, (happened(logs) if logs._valid and not self.traced else logs)
+        # Entries come to the host as the program runs, so runs must not overlap.
+        with self._lock:
+            self._spilled.clear()
+            out, logs = jax.block_until_ready(self.run(leaves))
+            spilled = {key: list(chunks) for key, chunks in self._spilled.items()}
+        prefix = self._options.prefix
+        whole = [
+            chunk(prefix + key, row, self._plans[key])
+            for key, rows in spilled.items()
+            for row in rows
+        ]
+        return out, happened(functools.reduce(lambda a, b: a + b, [*whole, logs]), tuple(logs))
+
+    def _receive(self, key: str, row: Row) -> None:
+        assert self._spilled is not None
+        copied = jax.tree.map(np.array, row)  # JAX takes its buffers back.
+        self._spilled.setdefault(key, []).append(copied)
+
+
+class _NeedsHostError(Exception):
+    """A while loop logs, so the program has to hand entries to the host as it runs."""
+
+
+class _Collecting(Meaning):
+    """Stacks what has a fixed number, and folds the rest."""
+
+    def __init__(self, options: Options, plans: dict[str, Plan], fold: Fold) -> None:
+        self._options, self._plans, self._fold = options, plans, fold
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        selects = self._options.selects
+        if listening.value is not None:
+            keep_all = self._options.keep_logs
+            emit(restrict(nodes, lambda key, entry: keep_all or not selects(key, entry)))
+        ours = restrict(nodes, selects)
+        state = self._fold.push(state, restrict(ours, lambda key, _: not self._stacked(key)), where)
+        return restrict(ours, lambda key, _: self._stacked(key)), state
+
+    def iterated(self, state: State, where: Where) -> State:
+        return self._fold.tick(state, str(where))
+
+    def left(self, state: State, where: Where) -> State:
+        return self._fold.left(state, where)
+
+    def _stacked(self, key: str) -> bool:
+        return self._plans[key].stacked

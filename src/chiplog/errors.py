@@ -1,0 +1,102 @@
+"""Every exception that chiplog raises, under one base class.
+
+Each one also derives from the builtin that a caller would expect, so that `except TypeError`
+keeps working, and each message says what is wrong, why, and the way out.
+"""
+
+__all__ = [
+    "ChiplogError",
+    "LogTypeError",
+    "LogValueError",
+    "MissingExtraError",
+    "MixedKeyError",
+    "UnboundedLogError",
+    "UnsupportedError",
+]
+
+
+class ChiplogError(Exception):
+    """The base class of everything that chiplog raises.
+
+    Examples:
+        >>> issubclass(UnboundedLogError, ChiplogError)
+        True
+    """
+
+
+class LogTypeError(ChiplogError, TypeError):
+    """Something that cannot be logged was given to `log`.
+
+    Examples:
+        >>> import chiplog
+        >>> try:
+        ...     chiplog.log({"name": "a string"})
+        ... except TypeError as error:
+        ...     print(type(error).__name__)
+        LogTypeError
+    """
+
+
+class LogValueError(ChiplogError, ValueError):
+    """An option has a value that means nothing.
+
+    Examples:
+        >>> import chiplog
+        >>> try:
+        ...     chiplog.spool(abs, reduce="median")
+        ... except ValueError as error:
+        ...     print(type(error).__name__)
+        LogValueError
+    """
+
+
+class MixedKeyError(ChiplogError, ValueError):
+    """One key was logged with two shapes, dtypes, structures or sets of steps.
+
+    Examples:
+        >>> import chiplog
+        >>> def f(x):
+        ...     chiplog.log({"x": x})
+        ...     chiplog.log({"x": [x, x]})
+        >>> try:
+        ...     chiplog.spool(f)(1.0)
+        ... except ValueError as error:
+        ...     print(type(error).__name__)
+        MixedKeyError
+    """
+
+
+class UnboundedLogError(ChiplogError, ValueError):
+    """A while loop logs inside a trace, and no `capacity` says how much to keep.
+
+    Examples:
+        >>> import chiplog, jax
+        >>> def f(x):
+        ...     def body(x):
+        ...         chiplog.log({"x": x})
+        ...         return 2 * x
+        ...     return jax.lax.while_loop(lambda x: x < 100, body, x)
+        >>> try:
+        ...     jax.jit(chiplog.spool(f))(1.0)
+        ... except ValueError as error:
+        ...     print(type(error).__name__)
+        UnboundedLogError
+    """
+
+
+class UnsupportedError(ChiplogError, NotImplementedError):
+    """A `log` call sits inside a JAX construct that chiplog cannot look into.
+
+    Examples:
+        >>> issubclass(UnsupportedError, NotImplementedError)
+        True
+    """
+
+
+class MissingExtraError(ChiplogError, ImportError):
+    """An optional dependency is missing; the message names the extra to install.
+
+    Examples:
+        >>> issubclass(MissingExtraError, ImportError)
+        True
+    """
