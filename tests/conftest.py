@@ -1,5 +1,23 @@
+"""Strict settings for JAX, two devices, and everything compiled quickly."""
+
 import os
 
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = " ".join(
+    [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
 )
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(autouse=True)
+def _doctests_have_standard_promotion(request):
+    """Users' settings are JAX's own, so that is what examples in the docs are run with."""
+    if isinstance(request.node, pytest.DoctestItem):
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            yield
+    else:
+        yield

@@ -17,15 +17,16 @@ def lane_histories(logs, key):
 
 
 def to_numpy(x):
+    x = x if hasattr(x, "dtype") else np.asarray(x)
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     return np.asarray(x)
 
 
-def assert_same_entries(logs, expected):
+def assert_same_entries(logs, expected, lane_sizes=(), rtol=0.0):
     """Check logs against a list of (lane, key, value, steps), lane by lane and in order.
 
-    A lane is a tuple of indices, outermost `vmap` first. A call that does not depend on the lane
+    A lane is a tuple of indices, outermost `vmap` first, below `lane_sizes`. A call that does not depend on the lane
     is logged once for all lanes, so it must be the same in all of them.
     """
     expected_keys = {key for _, key, _, _ in expected}
@@ -37,14 +38,21 @@ def assert_same_entries(logs, expected):
             assert not mask.any(), (key, value)
             continue
         depth = len(mine[0][0])
-        sizes = [1 + max(lane[i] for lane, *_ in mine) for i in range(depth)]
+        sizes = lane_sizes[:depth]
         for lane in itertools.product(*map(range, sizes)):
-            want = [(v, s) for l, _, v, s in mine if l == lane]
+            want = [(jax.tree.map(to_numpy, v), s) for l, _, v, s in mine if l == lane]
             got = lane_entries(value, steps, mask, lane, want, sizes)
             assert len(got) == len(want), (key, lane, got, want)
             for (v, s), (w, z) in zip(got, want, strict=True):
-                jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b, key), v, w)
+                jax.tree.map(lambda a, b: close(a, b, rtol, key), v, w)
                 assert jax.tree.map(int, s) == jax.tree.map(int, z), (key, s, z)
+
+
+def close(a, b, rtol, key):
+    if a.dtype.kind in "fc" and rtol:
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=key)
+    else:
+        np.testing.assert_array_equal(a, b, err_msg=key)
 
 
 def lane_entries(value, steps, mask, lane, want, sizes):

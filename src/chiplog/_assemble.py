@@ -68,8 +68,6 @@ def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, 
     masked = any(mask is not None for _, _, mask in pieces)
     if masked:
         pieces = [(v, s, _full_mask(v, m, depth, plan.lanes)) for v, s, m in pieces]
-    if len(pieces) == 1:
-        return pieces[0]
     value, steps, mask = jax.tree.map(lambda *xs: jnp.concatenate(xs, depth), *pieces)
     return value, steps, mask
 

@@ -34,20 +34,12 @@ class Thinned(NamedTuple):
     stride: Any
 
 
-class Spilled(NamedTuple):
-    """The token of the last hand-over to the host."""
-
-    token: Any
-
-
 def start(row: Any, capacity: int, overflow: str) -> Buffer:
     """Make an empty buffer for rows of the type of `row`."""
     rows = jax.tree.map(lambda x: jnp.zeros((capacity + 1, *x.shape), x.dtype), row)
     extra: Any = ()
     if overflow == "thin":
         extra = Thinned(jnp.full(capacity, -1, jnp.int32), jnp.int32(1))
-    elif overflow == "spill":
-        extra = Spilled(jnp.uint32(0))
     return Buffer(rows, jnp.int32(0), extra)
 
 
@@ -61,13 +53,13 @@ def push(
     if overflow == "spill":
         assert receive is not None
         leaves = [x[:capacity] for x in jax.tree.leaves(rows)]
-        pushed, token = lax.cond(
+        # The host answers with the new count, so that what follows waits for it.
+        pushed = lax.cond(
             pushed == capacity,
-            lambda token: (jnp.int32(0), host_call(receive, token, *leaves)),
-            lambda token: (pushed, token),
-            extra.token,
+            lambda: host_call(receive, jnp.int32(0), *leaves),
+            lambda: pushed,
         )
-        slot, extra = pushed, Spilled(token)
+        slot = pushed
     elif overflow == "last":
         slot = pushed % capacity
     elif overflow == "thin":
@@ -121,9 +113,10 @@ def _thin(pushed: Any, extra: Thinned, count: Any) -> tuple[Any, Thinned]:
     number, stride = extra
     capacity = number.shape[0]
     replaceable = (number < 0) | (number % stride != 0)
-    stride = jnp.where(jnp.any(replaceable) | (count == 0), stride, 2 * stride)
+    candidate = (pushed % stride == 0) & (count > 0)
+    stride = jnp.where(candidate & ~jnp.any(replaceable), 2 * stride, stride)
     replaceable = (number < 0) | (number % stride != 0)
-    kept = (pushed % stride == 0) & (count > 0)
+    kept = candidate & (pushed % stride == 0)
     slot = jnp.where(kept, jnp.argmax(replaceable), capacity)
     number = jnp.where(jnp.arange(capacity) == slot, pushed, number)
     return slot, Thinned(number, stride)

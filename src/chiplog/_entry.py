@@ -35,7 +35,6 @@ class Meta:
     site: str = dataclasses.field(default="", compare=False)
 
 
-@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """One `log` call: values by key, named steps, and whether (and in which lanes) it happened."""
@@ -43,10 +42,25 @@ class Entry:
     data: dict[str, Any]
     steps: dict[str, Any]
     mask: Any  # None: it certainly happened, in every lane.
-    meta: Meta = dataclasses.field(metadata={"static": True})
+    meta: Meta
 
     def replace(self, **changes: Any) -> Entry:
         return dataclasses.replace(self, **changes)
+
+
+def _flatten(entry: Entry) -> tuple[Any, Any]:
+    # Not as dictionaries, which JAX would sort: keys stay in the order of the `log` call.
+    children = (tuple(entry.data.values()), tuple(entry.steps.values()), entry.mask)
+    return children, (tuple(entry.data), tuple(entry.steps), entry.meta)
+
+
+def _unflatten(aux: Any, children: Any) -> Entry:
+    (keys, names, meta), (values, counts, mask) = aux, children
+    data, steps = zip(keys, values, strict=True), zip(names, counts, strict=True)
+    return Entry(dict(data), dict(steps), mask, meta)
+
+
+jax.tree_util.register_pytree_node(Entry, _flatten, _unflatten)
 
 
 @jax.tree_util.register_dataclass

@@ -171,10 +171,15 @@ def _jvp_outside(primitive: compat.Primitive) -> Callable[[Any], Any]:
 
 def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
-        if not _params_log(params) or all(t.is_known() for t in tracers):
+        n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
+        unknown = [not t.is_known() for t in tracers]
+        known = compat.known_part(
+            params["body_jaxpr"], unknown[n_test:], len(tracers) - n_test - n_body
+        ) if _params_log(params) and any(unknown) else None
+        if known is None or not jaxpr_logs(known):
             return rule(trace, *tracers, **params)
-        # What is logged depends on primal values only, and those are known; what is not known
-        # are tangents, for which zeros do as well.
+        # The loop is being linearized. Both halves that JAX would make of it would log. What is
+        # logged depends on primal values, which are known; of the tangents, zeros do as well.
         eqn = compat.equation(compat.while_p, params)
         with compat.with_parent_trace(trace):
             rules[compat.while_p](eqn, compat.known_or_zero(tracers), (), _Here(), Where())

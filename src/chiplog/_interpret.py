@@ -136,11 +136,13 @@ def survey(jaxpr: Jaxpr, where: Where) -> list[tuple[Nodes, Where]]:
                 )
                 found.append((nodes, where))
             else:
+                again = eqn.primitive is compat.remat_p and eqn.params["differentiated"]
                 for sub in _running(eqn):
-                    found += survey(sub, inside)
+                    below = survey(sub, inside)
+                    if again:
+                        below = [(OnlyFirst.fresh(nodes), place) for nodes, place in below]
+                    found += below
                     inside = inside.after(*open_jaxpr(sub)[0].eqns)
-            if eqn.primitive is compat.remat_p and eqn.params["differentiated"]:
-                found = [(OnlyFirst.fresh(nodes), where) for nodes, where in found]
         where = where.after(eqn)
     return found
 

@@ -1,19 +1,20 @@
 """The only file that knows JAX's private or version-dependent parts.
 
-Supported: JAX 0.9.0 to 0.12. When JAX moves something, the change belongs here and nowhere else.
+Supported: JAX 0.10.0 to 0.12. When JAX moves something, the change belongs here and nowhere else.
 The rest of chiplog sees the functions below and JAX's public API.
 """
 
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core.primitives as primitives
 import numpy as np
-from jax._src import ad_checkpoint, callback, core, source_info_util
+from jax._src import ad_checkpoint, callback, core, hijax, source_info_util
 from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
@@ -34,6 +35,7 @@ remat_p = ad_checkpoint.remat_p
 custom_jvp_call_p = primitives.custom_jvp_call_p
 custom_vjp_call_p = primitives.custom_vjp_call_p
 jit_p = primitives.jit_p
+hi_primitive_p = hijax.call_hi_primitive_p
 # A plain call of a jaxpr; its name changed between the supported versions.
 call_primitives: tuple[Primitive, ...] = tuple(
     getattr(core, name)
@@ -49,19 +51,19 @@ def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
 
-def host_call(receive: Callable[..., None], token: Any, *arrays: Any) -> Any:
+def host_call(receive: Callable[..., None], answer: Any, *arrays: Any) -> Any:
     """Hand arrays to a Python function while the program runs, as NumPy arrays.
 
-    Calls are made in the order of their tokens: each takes the one that the last one returned.
-    Nothing but the token keeps a call alive, so it must reach an output.
+    Returns `answer`, but from the host: what uses it waits for the call. Calls are not ordered
+    otherwise, and one whose answer reaches no output may never be made.
     """
-    return host_call_p.bind(token, *arrays, receive=receive)
+    return host_call_p.bind(answer, *arrays, receive=receive)
 
 
 def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., None]) -> Any:
-    def call(token: Any, *arrays: Any) -> tuple[Any]:
+    def call(answer: Any, *arrays: Any) -> tuple[Any]:
         receive(*arrays)
-        return (np.asarray(token),)
+        return (np.asarray(answer),)
 
     results, _, _ = callback.emit_python_callback(
         ctx,
@@ -80,12 +82,32 @@ def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., None]) -> 
 
 
 host_call_p = Primitive("host_call")
-host_call_p.def_abstract_eval(lambda token, *arrays, receive: token)
+host_call_p.def_abstract_eval(lambda answer, *arrays, receive: answer)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
+
+
+def expanded(eqn: JaxprEqn) -> Jaxpr:
+    """Return what one of JAX's high-level primitives (such as `custom_root` since 0.12) computes."""
+    primitive = eqn.params["_prim"]
+    if primitive not in _expanded:
+
+        def flat(*args: Any) -> list[Any]:
+            out = primitive.expand(*jax.tree.unflatten(primitive.in_tree, args))
+            return jax.tree.leaves(out)  # type: ignore[no-any-return]
+
+        _expanded[primitive] = trace(flat, [atom.aval for atom in eqn.invars])
+    return _expanded[primitive]
+
+
+_expanded: weakref.WeakKeyDictionary[Any, Jaxpr] = weakref.WeakKeyDictionary()
 
 
 def subjaxprs(eqn: JaxprEqn) -> Iterator[Any]:
     """Yield every jaxpr among the parameters of `eqn`."""
+    if eqn.primitive is hi_primitive_p:
+        if eqn.effects:
+            yield expanded(eqn)
+        return
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(item, "eqns"):
@@ -205,6 +227,21 @@ def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
     table[primitive] = wrap(table[primitive])
 
 
+def known_part(jaxpr: Jaxpr, unknown: Sequence[bool], carried: int) -> Jaxpr:
+    """Return what partial evaluation can run of a loop's body.
+
+    The last `carried` inputs are fed back from the outputs.
+    """
+    constants, carry = list(unknown[: len(unknown) - carried]), list(unknown[-carried:])
+    while True:
+        known, _, out_unknown, _ = pe.partial_eval_jaxpr_nounits(
+            jaxpr, [*constants, *carry], carry or False
+        )
+        if list(out_unknown) == carry:
+            return known
+        carry = [a or b for a, b in zip(carry, out_unknown, strict=True)]
+
+
 def known_or_zero(tracers: Sequence[Any]) -> list[Any]:
     """Return the values that partial evaluation knows, with zeros for the others."""
     return [t.pval.get_known() if t.is_known() else zeros(t.aval) for t in tracers]
@@ -248,6 +285,12 @@ def zeros(aval: Any) -> Any:
     if aval.dtype == jax.dtypes.float0:
         return np.zeros(aval.shape, jax.dtypes.float0)
     return jax.numpy.zeros(aval.shape, aval.dtype)
+
+
+def manual_axes(params: dict[str, Any]) -> frozenset[str]:
+    """Return the mesh axes that a `shard_map` is over."""
+    name = "manual_axes" if "manual_axes" in params else "newly_manual_axes"  # Since 0.10.
+    return frozenset(params[name])
 
 
 def varying_axes(value: Any) -> frozenset[str]:

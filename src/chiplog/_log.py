@@ -74,9 +74,8 @@ def log(
     if listening.value is not None and jax.tree.leaves(named):
         frame = sys._getframe(1)
         meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
-        values, counts = jax.tree.map(jnp.asarray, (named, steps))
-        values = {key: value for key, value in values.items() if jax.tree.leaves(value)}
-        emit((Entry(values, counts, None, meta),))
+        given = {key: value for key, value in named.items() if jax.tree.leaves(value)}
+        emit((jax.tree.map(jnp.asarray, Entry(given, steps, None, meta)),))
     return LogDict(named, steps={name: dict.fromkeys(named, at) for name, at in steps.items()})
 
 

@@ -62,7 +62,7 @@ def push(how: How, folded: Folded, value: Any, mask: Any) -> Folded:
     kept = jax.tree.map(
         lambda new, old: jnp.where(_widen(mask, new), new, old), stepped, folded.state
     )
-    return Folded(count + mask, kept)
+    return Folded(count + mask.astype(count.dtype), kept)
 
 
 def finish(how: How, folded: Folded, value: Any) -> Any:

@@ -29,7 +29,7 @@ from ._interpret import (
     jaxpr_logs,
     rule_for,
 )
-from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, split
+from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, split, subjaxprs
 from ._log import listening
 
 
@@ -244,13 +244,15 @@ def _remat(
     return checkpointed(state, *invals)  # type: ignore[no-any-return]
 
 
-@rule_for(compat.custom_jvp_call_p)
+@rule_for(compat.custom_jvp_call_p, compat.hi_primitive_p)
 def _custom_jvp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
+    (jaxpr,) = subjaxprs(eqn)
+
     @jax.custom_jvp
     def call(state: State, *args: Any) -> Outcome:
-        return interpret(eqn.params["call_jaxpr"], args, state, meaning, where)
+        return interpret(jaxpr, args, state, meaning, where)
 
     @call.defjvp
     def rule(primals: Any, tangents: Any) -> Any:
@@ -372,14 +374,14 @@ def _shard_map(
             mesh=mesh,
             in_specs=tuple(params["in_specs"]),
             out_specs=out_specs,
-            axis_names=params["manual_axes"],
+            axis_names=compat.manual_axes(params),
             check_vma=params["check_vma"],
         )(*invals)
 
     def varying(value: Any) -> frozenset[str]:
         if params["check_vma"]:
             return compat.varying_axes(value)
-        return frozenset(params["manual_axes"])
+        return compat.manual_axes(params)
 
     def body(*args: Any) -> tuple[list[Any], Nodes]:
         outs, _, nodes = interpret(params["jaxpr"], args, (), Collect(), where)

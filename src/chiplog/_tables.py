@@ -63,7 +63,7 @@ def to_xarray(logs: LogDict) -> xarray.Dataset:
         for step, by_key in logs.steps.items():
             if key in by_key:
                 coords[f"{step}[{key}]"] = array(by_key[key], key)
-    return xarray.Dataset(variables, coords)  # type: ignore[no-any-return]
+    return xarray.Dataset(variables, coords)
 
 
 def plain(leaf: Any) -> Any:

@@ -1,0 +1,101 @@
+"""`log` itself: what it accepts, what it refuses, and what it costs."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import chiplog
+from chiplog.errors import ChiplogError, LogTypeError, LogValueError
+
+
+def test_it_returns_what_was_logged():
+    """So it is of use without a transform."""
+    logs = chiplog.log({"a": 1.0, "b": {"c": jnp.ones(2)}}, prefix="p/", step=3, epoch=1)
+    assert list(logs) == ["p/a", "p/b"]
+    assert logs.step["p/a"] == 3
+    assert logs.epoch["p/b"] == 1
+    assert chiplog.log({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ([1.0], r"takes a dictionary.*\[1.0\]"),
+        (jnp.ones(2), "takes a dictionary"),
+        ({1: 2.0}, r"keys of a log are strings.*1 \(of type int\)"),
+        ({"a": "text"}, r"Cannot log 'a': it is 'text' \(of type str\)"),
+        ({"a": None}, "Cannot log 'a': it is None"),
+        ({"a": {"b": [1.0, None]}}, r"Cannot log 'a'\['b'\]\[1\]: it is None"),
+        ({"a": object()}, "Cannot log 'a'"),
+        ({"a": np.array(["x"])}, "Cannot log 'a'"),
+        ({"a": np.array([None])}, "Cannot log 'a'"),
+    ],
+)
+@pytest.mark.parametrize("listened_to", [False, True])
+def test_what_cannot_be_logged_is_refused_at_the_call(data, match, listened_to):
+    """In the user's own terms, and whether or not anybody listens."""
+
+    def f():
+        chiplog.log(data)
+
+    with pytest.raises(LogTypeError, match=match) as caught:
+        chiplog.spool(f)() if listened_to else f()
+    assert isinstance(caught.value, ChiplogError)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_steps_and_tags_are_checked():
+    """A step is a number with a name that `LogDict` does not use; a tag is a string."""
+    with pytest.raises(LogValueError, match="`valid` cannot be the name of a step"):
+        chiplog.log({"a": 1.0}, valid=1)
+    with pytest.raises(LogValueError, match="`items` cannot"):
+        chiplog.log({"a": 1.0}, items=1)
+    with pytest.raises(LogTypeError, match="step `i` must be a number"):
+        chiplog.log({"a": 1.0}, i=jnp.ones(3))
+    with pytest.raises(LogTypeError, match="step `tag` must be a number.*'train'"):
+        chiplog.log({"a": 1.0}, tag="train")
+    with pytest.raises(LogTypeError, match="`tags`"):
+        chiplog.log({"a": 1.0}, tags=[1])
+    with pytest.raises(LogTypeError, match="`prefix`"):
+        chiplog.log({"a": 1.0}, prefix=1)
+
+
+def test_unheard_it_leaves_the_fast_path_of_jit_alone():
+    """No effect, no equation, and no second compilation when a spool has run in between."""
+    calls = 0
+
+    @jax.jit
+    def f(x):
+        nonlocal calls
+        calls += 1
+        chiplog.log({"x": x})
+        return x + 1
+
+    f(1.0)
+    chiplog.spool(lambda x: f(x))(1.0)
+    f(1.0)
+    assert calls == 2  # Once as it is, once for the spool.
+    jaxpr = jax.make_jaxpr(f)(1.0)
+    assert "log" not in str(jaxpr)
+    assert not jaxpr.effects
+
+
+def test_importing_is_light_and_changes_nothing():
+    """Only JAX and NumPy are loaded, and no setting is touched."""
+    code = """if True:
+        import logging, os, sys
+        import jax, numpy
+        settings = dict(jax.config.values), dict(os.environ), list(logging.root.handlers)
+        import jax.numpy, jax.extend.core.primitives, jax.experimental.shard_map
+        before = set(sys.modules)
+        import chiplog
+        new = {name.split(".")[0] for name in set(sys.modules) - before} - {"chiplog"}
+        assert (dict(jax.config.values), dict(os.environ), logging.root.handlers) == settings
+        third_party = new - set(sys.stdlib_module_names)
+        assert third_party <= {"jax", "jaxlib", "numpy", "ml_dtypes"}, third_party
+        """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
