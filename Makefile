@@ -9,7 +9,7 @@
 #   make fuzz             thousands of random programs (N=2000)
 
 PYTHON ?= python3
-OLDEST_JAX := 0.9.0
+OLDEST_JAX := 0.10.0
 PYTEST_ARGS ?=
 N ?= 2000
 

@@ -26,8 +26,8 @@ def to_numpy(x):
 def assert_same_entries(logs, expected, lane_sizes=(), rtol=0.0):
     """Check logs against a list of (lane, key, value, steps), lane by lane and in order.
 
-    A lane is a tuple of indices, outermost `vmap` first, below `lane_sizes`. A call that does not depend on the lane
-    is logged once for all lanes, so it must be the same in all of them.
+    A lane is a tuple of indices, outermost `vmap` first, below `lane_sizes`. A call that does not
+    depend on the lane is logged once for all lanes, so it must be the same in all of them.
     """
     expected_keys = {key for _, key, _, _ in expected}
     assert set(logs) >= expected_keys, (set(logs), expected_keys)

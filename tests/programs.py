@@ -39,9 +39,7 @@ def program(f=None, **properties):
 
 def entries(key, values, **steps):
     """Expected entries, without lanes."""
-    return [
-        ((), key, v, {name: at[i] for name, at in steps.items()}) for i, v in enumerate(values)
-    ]
+    return [((), key, v, {name: at[i] for name, at in steps.items()}) for i, v in enumerate(values)]
 
 
 @program
@@ -228,9 +226,7 @@ def scan_in_while_loop(xs):
 
 @program
 def cond_with_equal_branches(xs):
-    return lax.cond(
-        xs[0] > 0, lambda x: log({"x": x}) or x * 2, lambda x: log({"x": -x}) or x, xs
-    )
+    return lax.cond(xs[0] > 0, lambda x: log({"x": x}) or x * 2, lambda x: log({"x": -x}) or x, xs)
 
 
 @program
@@ -305,7 +301,9 @@ def vmap_of_values_that_do_not_depend_on_the_lane(xs):
 @program
 def vmap_cond(xs):
     def f(x):
-        return lax.cond(x > 1.5, lambda x: log({"big": x}) or x, lambda x: log({"small": x}) or -x, x)
+        return lax.cond(
+            x > 1.5, lambda x: log({"big": x}) or x, lambda x: log({"small": x}) or -x, x
+        )
 
     return vmap(f)(xs)
 

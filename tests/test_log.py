@@ -56,7 +56,7 @@ def test_steps_and_tags_are_checked():
         chiplog.log({"a": 1.0}, items=1)
     with pytest.raises(LogTypeError, match="step `i` must be a number"):
         chiplog.log({"a": 1.0}, i=jnp.ones(3))
-    with pytest.raises(LogTypeError, match="step `tag` must be a number.*'train'"):
+    with pytest.raises(LogTypeError, match=r"step `tag` must be a number.*'train'"):
         chiplog.log({"a": 1.0}, tag="train")
     with pytest.raises(LogTypeError, match="`tags`"):
         chiplog.log({"a": 1.0}, tags=[1])

@@ -46,7 +46,7 @@ def test_steps_are_attributes():
     """One mapping per named step, and an error that lists them."""
     logs = make()
     assert logs.step["x"].tolist() == [0, 1, 2, 3]
-    with pytest.raises(AttributeError, match="no step or attribute `epoch`.*`step`"):
+    with pytest.raises(AttributeError, match=r"no step or attribute `epoch`.*`step`"):
         logs.epoch  # noqa: B018
 
 
@@ -68,7 +68,7 @@ def test_adding_joins_in_time():
     assert "end" in logs.stacked
     total = LogDict({"only": 1.0}) + logs
     assert list(total) == ["only", "x", "v", "end"]
-    with pytest.raises(MixedKeyError, match="'a'.*float32"):
+    with pytest.raises(MixedKeyError, match=r"'a'.*float32"):
         LogDict({"a": jnp.ones(2)}) + LogDict({"a": jnp.ones(3)})
     with pytest.raises(MixedKeyError, match="step `i`"):
         LogDict({"a": 1.0}, steps={"i": {"a": 1}}) + LogDict({"a": 1.0})
@@ -108,7 +108,9 @@ def test_filter_prefix_slice_and_reduce():
     with pytest.raises(LogTypeError, match="slice"):
         logs.slice[1]
     assert float(logs.reduce("mean")["x"]) == 2.5
-    masked = LogDict({"x": jnp.arange(3.0)}, valid={"x": jnp.array([True, False, True])}, stacked=["x"])
+    masked = LogDict(
+        {"x": jnp.arange(3.0)}, valid={"x": jnp.array([True, False, True])}, stacked=["x"]
+    )
     assert float(masked.reduce("sum")["x"]) == 2.0
 
 
@@ -120,7 +122,12 @@ def test_the_text_is_for_people():
     assert "end: float32[] = 6" in text
     assert repr(LogDict()) == "LogDict()"
     assert "(2 dropped, 1 invalid)" in repr(
-        LogDict({"x": jnp.ones(2)}, valid={"x": jnp.array([True, False])}, dropped={"x": 2}, stacked=["x"])
+        LogDict(
+            {"x": jnp.ones(2)},
+            valid={"x": jnp.array([True, False])},
+            dropped={"x": 2},
+            stacked=["x"],
+        )
     )
     assert "<th" in make()._repr_html_()
     assert "&lt;b&gt;" in LogDict({"<b>": 1.0})._repr_html_()

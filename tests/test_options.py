@@ -92,7 +92,9 @@ def test_reduce_equals_stacking_and_reducing(how):
     want = REDUCE[how](np.cumsum(np.asarray(XS, np.float64)), axis=0)
     np.testing.assert_allclose(in_while, want, rtol=1e-5)
     same = ALL.reduce(how)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), dict(same), dict(reduced))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), dict(same), dict(reduced)
+    )
 
 
 def test_reduce_with_a_function_folds_in_order():
@@ -140,7 +142,7 @@ def test_reduce_skips_lanes_that_did_not_log():
 
 
 def test_reduce_keeps_dtypes_as_jax_numpy_does():
-    """Means of integers are floats, sums of small integers are wide, half precision adds up well."""
+    """Means of integers are floats, sums of small ones are wide, half precision adds up well."""
 
     def f():
         def body(_, i):
@@ -155,7 +157,10 @@ def test_reduce_keeps_dtypes_as_jax_numpy_does():
         means = chiplog.spool(f, reduce="mean")()[1]
         spread = chiplog.spool(f, "z", reduce="std")()[1]
     assert {key: value.dtype for key, value in sums.items()} == {
-        "int8": jnp.int32, "half": jnp.bfloat16, "flag": jnp.int32, "z": jnp.complex64,
+        "int8": jnp.int32,
+        "half": jnp.bfloat16,
+        "flag": jnp.int32,
+        "z": jnp.complex64,
     }
     assert float(sums["half"]) == 1000.0
     assert int(sums["flag"]) == 997
@@ -241,7 +246,9 @@ def test_a_while_loop_in_a_trace_needs_a_capacity():
     """The error names the key and the ways out."""
     for wrap in (jax.jit, jax.vmap, jax.grad):
         with pytest.raises(UnboundedLogError, match=r"'x'.*capacity=.*reduce="):
-            wrap(lambda x: chiplog.spool(while_loop)(XS * x)[0])(jnp.ones(()) if wrap is not jax.vmap else jnp.ones(2))
+            wrap(lambda x: chiplog.spool(while_loop)(XS * x)[0])(
+                jnp.ones(()) if wrap is not jax.vmap else jnp.ones(2)
+            )
 
 
 def test_filters_select_by_name_and_by_tag():
@@ -339,7 +346,7 @@ def test_one_key_with_two_types_is_refused_with_both_places():
     ):
         with pytest.raises(MixedKeyError, match=match):
             chiplog.spool(mixed(first, second))(1.0)
-    with pytest.raises(MixedKeyError, match="steps .*epoch"):
+    with pytest.raises(MixedKeyError, match=r"steps .*epoch"):
         chiplog.spool(mixed(1.0, 1.0, epoch=3))(1.0)
 
 
@@ -360,5 +367,5 @@ def test_random_keys_can_be_kept_but_not_averaged():
     assert (jax.random.key_data(last) == jax.random.key_data(full[-1])).all()
     thin = chiplog.spool(f, interval=2)(key)[1]["sub"]
     assert (jax.random.key_data(thin) == jax.random.key_data(full[::2])).all()
-    with pytest.raises(LogTypeError, match="'sub'.*random keys.*'mean'"):
+    with pytest.raises(LogTypeError, match=r"'sub'.*random keys.*'mean'"):
         chiplog.spool(f, reduce="mean")(key)

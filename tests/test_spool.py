@@ -107,7 +107,9 @@ def lanes_equal(got, want):
 
     np.testing.assert_array_equal(
         np.broadcast_to(mask.T, want_mask.T.shape) if mask.ndim < want_mask.ndim else mask,
-        want_mask if want_mask.ndim >= mask.ndim else np.broadcast_to(
+        want_mask
+        if want_mask.ndim >= mask.ndim
+        else np.broadcast_to(
             want_mask.reshape(want_mask.shape + (1,) * (mask.ndim - want_mask.ndim)), mask.shape
         ),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from . import _jax_compat as compat
 from ._entry import Entry, Node, Nodes, widen
-from ._fold import Result, Row, unraw
+from ._fold import Result, Row, raw, unraw
 from ._logdict import LogDict
 from ._plan import Plan, restrict
 
@@ -84,45 +83,55 @@ def _full_mask(value: Any, mask: Any, depth: int, lanes: tuple[int, ...]) -> Any
     return jnp.ones((*rows, *lanes), jnp.bool_)
 
 
-def happened(logs: LogDict, order: Sequence[str] | None = None) -> LogDict:
+def with_spilled(
+    logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, Plan], prefix: str
+) -> LogDict:
+    """Put what came to the host while the program ran in front of what was left at its end."""
+    values, valid = dict(logs), dict(logs._valid)
+    steps = {name: dict(by_key) for name, by_key in logs.steps.items()}
+    for key, chunks in spilled.items():
+        name, plan = prefix + key, plans[key]
+        at = {step: by_key[name] for step, by_key in steps.items() if name in by_key}
+        last = jax.device_get(Row(raw(values[name]), at, valid[name]))
+        masks = [_chunk_mask(row, last.mask) for row in chunks]
+        rows = [row._replace(mask=mask) for row, mask in zip(chunks, masks, strict=True)]
+        joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
+        values[name] = unraw(joined.value, plan.value)
+        valid[name] = joined.mask
+        for step, when in joined.steps.items():
+            steps[step][name] = when
+    return LogDict(values, steps=steps, valid=valid, dropped=logs._dropped, stacked=logs.stacked)
+
+
+def _chunk_mask(row: Row, like: Any) -> Any:
+    # A chunk is full, so without a mask of lanes all of it is real.
+    if row.mask is not None:
+        return row.mask
+    return np.ones((len(jax.tree.leaves(row)[0]), *like.shape[1:]), bool)
+
+
+def happened(logs: LogDict) -> LogDict:
     """Keep only the entries that happened, in at least one lane. Works on the host."""
     values, valid = dict(logs), dict(logs._valid)
     steps = {name: dict(by_key) for name, by_key in logs.steps.items()}
-    masks = jax.device_get(logs._valid)
-    for key, mask in masks.items():
+    for key, mask in jax.device_get(logs._valid).items():
         if key in logs.stacked:
             kept = mask.any(tuple(range(1, mask.ndim)))
-            if not kept.all():
-                mask = mask[kept]
-                values[key] = jax.tree.map(functools.partial(_take, kept), values[key])
-                for by_key in steps.values():
-                    if key in by_key:
-                        by_key[key] = _take(kept, by_key[key])
+            mask = mask[kept]
+            values[key] = jax.tree.map(lambda rows: _take(rows, kept), values[key])
+            for by_key in steps.values():
+                if key in by_key:
+                    by_key[key] = _take(by_key[key], kept)
         if mask.all():
             del valid[key]
         else:
             valid[key] = jnp.asarray(mask)
-    return LogDict(
-        {key: values[key] for key in order or values},
-        steps=steps,
-        valid=valid,
-        dropped=logs._dropped,
-        stacked=logs.stacked,
-    )
+    return LogDict(values, steps=steps, valid=valid, dropped=logs._dropped, stacked=logs.stacked)
 
 
-def _take(kept: Any, rows: Any) -> Any:
+def _take(rows: Any, kept: Any) -> Any:
     if compat.is_key(rows):
-        return compat.as_key(_take(kept, jax.random.key_data(rows)), rows.dtype)
+        return compat.as_key(_take(jax.random.key_data(rows), kept), rows.dtype)
+    if kept.all():
+        return jnp.asarray(rows)
     return jnp.asarray(np.asarray(rows)[kept])
-
-
-def chunk(name: str, row: Row, plan: Plan) -> LogDict:
-    """Make logs of rows that came to the host while the program ran."""
-    value = unraw(row.value, plan.value)
-    return LogDict(
-        {name: value},
-        steps={step: {name: at} for step, at in row.steps.items()},
-        valid={} if row.mask is None else {name: row.mask},
-        stacked=[name],
-    )

@@ -52,13 +52,12 @@ def push(
     count = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
     if overflow == "spill":
         assert receive is not None
-        leaves = [x[:capacity] for x in jax.tree.leaves(rows)]
+
+        def spill() -> Any:
+            return host_call(receive, jnp.int32(0), *(x[:capacity] for x in jax.tree.leaves(rows)))
+
         # The host answers with the new count, so that what follows waits for it.
-        pushed = lax.cond(
-            pushed == capacity,
-            lambda: host_call(receive, jnp.int32(0), *leaves),
-            lambda: pushed,
-        )
+        pushed = lax.cond(pushed == capacity, spill, lambda: pushed)
         slot = pushed
     elif overflow == "last":
         slot = pushed % capacity

@@ -101,7 +101,7 @@ class Fold:
     def _take(self, state: State, entry: Entry, tick: str) -> State:
         for key, value in entry.data.items():
             plan = self._plans[key]
-            row = Row(_raw(value), entry.steps, entry.mask)
+            row = Row(raw(value), entry.steps, entry.mask)
             row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
             windowed = tick in state.ticks
             if plan.folded and (windowed or not plan.capacity):
@@ -124,31 +124,29 @@ class Fold:
             return state
         count = state.ticks[tick] + 1
         state = state._replace(ticks={**state.ticks, tick: count})
-        return self._close(state, tick, count % self._interval == 0)
+        if not any(self._fold_name(key, tick) in state.folds for key in self._plans):
+            return state
+        return lax.cond(  # type: ignore[no-any-return]
+            count % self._interval == 0, lambda s: self._close(s, tick), lambda s: s, state
+        )
 
     def left(self, state: State, where: Where) -> State:
         """A loop has ended. If it was an outermost one, so have the windows in it."""
         if where.path:
             return state
         for tick in state.ticks:
-            state = self._close(state, tick, None)
+            state = self._close(state, tick)
         return state
 
-    def _close(self, state: State, tick: str, due: Any) -> State:
+    def _close(self, state: State, tick: str) -> State:
         """End the windows of a loop: what they reduced to becomes an entry."""
         for key, plan in self._plans.items():
             name = self._fold_name(key, tick)
             if name not in state.folds:
                 continue
             row, count = self._unfold(plan, state.folds[name])
-            wanted = jnp.any(count > 0) if due is None else jnp.any(count > 0) & due
-            state = self._write(state, plan, row, wanted)
-            fresh = jax.tree.map(
-                lambda new, old, wanted=wanted: jnp.where(wanted, new, old),
-                self._new_fold(plan),
-                state.folds[name],
-            )
-            state = state._replace(folds={**state.folds, name: fresh})
+            state = self._write(state, plan, row, jnp.any(count > 0))
+            state = state._replace(folds={**state.folds, name: self._new_fold(plan)})
         return state
 
     def finish(self, state: State) -> dict[str, Result]:
@@ -234,13 +232,13 @@ class Fold:
         return Row(value, steps, mask), count
 
 
-def _raw(value: Any) -> Any:
+def raw(value: Any) -> Any:
     """Random keys are kept as plain numbers on the way."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, value)
 
 
 def _raw_type(value: Any) -> Any:
-    return jax.eval_shape(lambda: _raw(jax.tree.map(zeros, value)))
+    return jax.eval_shape(lambda: raw(jax.tree.map(zeros, value)))
 
 
 def unraw(value: Any, like: Any) -> Any:

@@ -173,9 +173,13 @@ def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
         n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
         unknown = [not t.is_known() for t in tracers]
-        known = compat.known_part(
-            params["body_jaxpr"], unknown[n_test:], len(tracers) - n_test - n_body
-        ) if _params_log(params) and any(unknown) else None
+        known = (
+            compat.known_part(
+                params["body_jaxpr"], unknown[n_test:], len(tracers) - n_test - n_body
+            )
+            if _params_log(params) and any(unknown)
+            else None
+        )
         if known is None or not jaxpr_logs(known):
             return rule(trace, *tracers, **params)
         # The loop is being linearized. Both halves that JAX would make of it would log. What is

@@ -43,7 +43,8 @@ call_primitives: tuple[Primitive, ...] = tuple(
     if hasattr(core, name)
 )
 
-trace_is_clean: Callable[[], bool] = core.trace_state_clean
+trace_is_clean: Callable[[], bool] = core.trace_ctx.is_top_level
+flatten: Callable[[Any], tuple[list[Any], Any]] = jax.tree_util.default_registry.flatten
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
@@ -87,7 +88,7 @@ mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
 def expanded(eqn: JaxprEqn) -> Jaxpr:
-    """Return what one of JAX's high-level primitives (such as `custom_root` since 0.12) computes."""
+    """Return what a high-level primitive of JAX computes (`custom_root` is one since 0.12)."""
     primitive = eqn.params["_prim"]
     if primitive not in _expanded:
 

@@ -274,8 +274,9 @@ class _Slicer:
 
 
 def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
-    children = (*logs.values(), logs.steps, logs._valid, logs._dropped)
-    return children, (tuple(logs), logs.stacked)
+    # Keys and steps keep their order, which JAX would lose with dictionaries.
+    children = (*logs.values(), tuple(logs.steps.values()), logs._valid, logs._dropped)
+    return children, (tuple(logs), tuple(logs.steps), logs.stacked)
 
 
 def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
@@ -289,10 +290,11 @@ def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
 
 def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
     # Not through __init__: this runs on every call of a spooled function.
-    keys, stacked = aux
+    keys, names, stacked = aux
     logs = LogDict.__new__(LogDict)
-    *values, logs.steps, logs._valid, logs._dropped = children
-    dict.update(logs, zip(keys, values, strict=True))
+    dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
+    steps, logs._valid, logs._dropped = children[-3:]
+    logs.steps = dict(zip(names, steps))  # noqa: B905 (this is the hot path)
     logs.stacked = stacked
     return logs
 

@@ -47,14 +47,16 @@ class Program:
             donated = () if self.traced else _donated(self._pending[1])
             self._jitted = jax.jit(self._body, donate_argnums=donated)
         out, more = self._jitted(*leaves)
-        self._pending = None
+        if self._pending is not None:
+            self._pending = None
         if self._static_outputs:
             out = jax.tree.map(_Static.unwrap, out, is_leaf=lambda x: isinstance(x, _Static))
         return out, more
 
     def _body(self, *leaves: Any) -> Any:
-        if self._pending is not None and self._pending[0] == self._types(leaves):
-            _, closed, out_tree = self._pending
+        pending = self._pending  # Another thread may be done with it at any time.
+        if pending is not None and pending[0] == self._types(leaves):
+            _, closed, out_tree = pending
         else:
             closed, out_tree = self._trace(leaves)
         outs, more = self.interpret(closed, leaves)
@@ -92,35 +94,43 @@ class Programs:
 
     def __init__(self, f: Callable[..., Any], make: Callable[..., Program]) -> None:
         self._f, self._make = f, make
-        self._plain: dict[Any, Program] = {}
-        self._kinds: dict[Any, tuple[tuple[int, ...], bool]] = {}
+        self._kinds: dict[Any, _Kind] = {}
+        self._flat: dict[tuple[type, ...], Program] = {}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        types = tuple(map(type, leaves))
-        kind = self._kinds.get(types)
+        # This is the price of every call, so it is kept short. Arrays that are arguments by
+        # themselves need no flattening.
+        program = None if kwargs else self._flat.get(tuple(map(type, args)))
+        if program is not None and compat.trace_is_clean():
+            return program.call(args)
+        leaves, tree = compat.flatten((args, kwargs))
+        signature = (tree, *map(type, leaves))
+        kind = self._kinds.get(signature)
         if kind is None:
-            kind = self._kinds[types] = _kind(types)
-        static, traced = kind
-        traced = traced or not compat.trace_is_clean()
-        key: Any = (tree, types, traced)
-        if static:
-            key = (*key, _checked_hashable(tuple(leaves[i] for i in static)))
-        program = self._plain.get(key)
+            kind = self._kinds[signature] = _Kind(signature[1:])
+        static = _checked_hashable(tuple(leaves[i] for i in kind.static))
+        traced = kind.traced or not compat.trace_is_clean()
+        program = kind.programs.get((static, traced))
         if program is None:
-            given = {i: leaves[i] for i in static}
-            program = self._plain[key] = self._make(self._f, tree, given, traced)
+            given = dict(zip(kind.static, static, strict=True))
+            program = self._make(self._f, tree, given, traced)
+            kind.programs[static, traced] = program
+            if not (kwargs or static or traced) and list(map(id, leaves)) == list(map(id, args)):
+                self._flat[signature[1:]] = program
         if static:
-            leaves = [leaf for i, leaf in enumerate(leaves) if i not in static]
+            leaves = [leaf for i, leaf in enumerate(leaves) if i not in kind.static]
         return program.call(leaves)
 
 
-def _kind(types: tuple[type, ...]) -> tuple[tuple[int, ...], bool]:
-    """Which of the arguments are static, and whether any is being traced."""
-    static = tuple(
-        i for i, t in enumerate(types) if not issubclass(t, DYNAMIC) or issubclass(t, bool)
-    )
-    return static, any(issubclass(t, jax.core.Tracer) for t in types)
+class _Kind:
+    """Calls with arguments of the same structure and Python types."""
+
+    def __init__(self, types: tuple[type, ...]) -> None:
+        self.static = tuple(
+            i for i, t in enumerate(types) if not issubclass(t, DYNAMIC) or issubclass(t, bool)
+        )
+        self.traced = any(issubclass(t, jax.core.Tracer) for t in types)
+        self.programs: dict[Any, Program] = {}
 
 
 def _checked_hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from . import _guard as _guard  # Importing it is what makes JAX's transformations keep logs,
 from . import _jax_compat as compat
 from . import _rules as _rules  # and this one fills the table of rules.
-from ._assemble import assemble, chunk, happened
+from ._assemble import assemble, happened, with_spilled
 from ._entry import Nodes
 from ._fold import Fold, Row, State
 from ._interpret import Meaning, Where, interpret, survey
@@ -103,44 +103,49 @@ class _Spooled(Program):
         super().__init__(*args)
         self._options = options
         self._lock = threading.Lock()
-        self._spilled: dict[str, list[Row]] | None = None
+        self._by_host: bool | None = None  # Whether entries go by way of the host. None: not known.
+        self._spilled: dict[str, list[Row]] = {}
         self._plans: dict[str, Plan] = {}
 
     def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
         options = self._options
         plans = make_plans(survey(closed, Where()), options, self.traced)
         if any(plan.overflow == "spill" for plan in plans.values()):
-            self._plans = plans
-            if self._spilled is None:
+            if not self._by_host:
                 raise _NeedsHostError
+            self._plans = plans
         fold = Fold(plans, options, self._receive)
         meaning = _Collecting(options, plans, fold)
         outs, state, nodes = interpret(closed, args, fold.start(), meaning, Where())
         return outs, assemble(plans, nodes, fold.finish(state), options.prefix)
 
     def call(self, leaves: Sequence[Any]) -> Any:
-        if self._spilled is None:
+        if self._by_host is False:
             try:
-                out, logs = self.run(leaves)
+                return self._call_on_device(leaves)
             except _NeedsHostError:
-                self._spilled = {}
-            else:
-                return out, (happened(logs) if logs._valid and not self.traced else logs)
+                pass
         # Entries come to the host as the program runs, so runs must not overlap.
         with self._lock:
-            self._spilled.clear()
-            out, logs = jax.block_until_ready(self.run(leaves))
-            spilled = {key: list(chunks) for key, chunks in self._spilled.items()}
-        prefix = self._options.prefix
-        whole = [
-            chunk(prefix + key, row, self._plans[key])
-            for key, rows in spilled.items()
-            for row in rows
-        ]
-        return out, happened(functools.reduce(lambda a, b: a + b, [*whole, logs]), tuple(logs))
+            if not self._by_host:
+                try:
+                    result = self._call_on_device(leaves)
+                    self._by_host = False
+                    return result
+                except _NeedsHostError:
+                    self._by_host = True
+            return self._call_by_host(leaves)
+
+    def _call_on_device(self, leaves: Sequence[Any]) -> Any:
+        out, logs = self.run(leaves)
+        return out, (happened(logs) if logs._valid and not self.traced else logs)
+
+    def _call_by_host(self, leaves: Sequence[Any]) -> Any:
+        self._spilled.clear()
+        out, logs = jax.block_until_ready(self.run(leaves))
+        return out, happened(with_spilled(logs, self._spilled, self._plans, self._options.prefix))
 
     def _receive(self, key: str, row: Row) -> None:
-        assert self._spilled is not None
         copied = jax.tree.map(np.array, row)  # JAX takes its buffers back.
         self._spilled.setdefault(key, []).append(copied)
 

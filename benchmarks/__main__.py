@@ -1,0 +1,13 @@
+"""Run all benchmarks and print their figures."""
+
+import platform
+
+import jax
+
+from . import spool
+
+if __name__ == "__main__":
+    print(
+        f"JAX {jax.__version__} on {jax.devices()[0].platform}, python {platform.python_version()}"
+    )
+    spool.main()

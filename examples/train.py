@@ -1,0 +1,74 @@
+"""Train a small network in one jitted `lax.scan`, and look at what it logged.
+
+Nothing is carried out of the loop by hand: the training step calls `chiplog.log`, and
+`chiplog.spool` returns what it logged along with the result.
+"""
+
+import jax
+import jax.numpy as jnp
+import plotext
+
+import chiplog
+
+STEPS = 400
+
+
+def predict(params, x):
+    for weights, bias in params[:-1]:
+        x = jnp.tanh(x @ weights + bias)
+    weights, bias = params[-1]
+    return (x @ weights + bias)[:, 0]
+
+
+def loss(params, x, y):
+    error = predict(params, x) - y
+    chiplog.log({"worst": jnp.max(jnp.abs(error))}, tags="debug")
+    return jnp.mean(error**2)
+
+
+def train(key):
+    key, *keys = jax.random.split(key, 4)
+    sizes = [1, 32, 32, 1]
+    params = [
+        (jax.random.normal(k, (n, m)) / jnp.sqrt(n), jnp.zeros(m))
+        for k, n, m in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
+    x = jnp.linspace(-2, 2, 128)[:, None]
+    y = jnp.sin(3 * x[:, 0])
+
+    def step(params, i):
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+        norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
+        rate = 0.05 * jnp.cos(0.5 * jnp.pi * i / STEPS)
+        chiplog.log({"loss": value, "grad norm": norm, "rate": rate}, step=i)
+        return jax.tree.map(lambda p, g: p - rate * g, params, grads), None
+
+    return jax.lax.scan(step, params, jnp.arange(STEPS))[0]
+
+
+def main():
+    _, logs = chiplog.spool(train)(jax.random.key(0))
+
+    print(f"\n{STEPS} training steps in one jitted scan. What chiplog.spool returned:\n")
+    print(logs)
+
+    print("\nEvery 50th step, as a table (logs.slice[::50].to_pandas()):\n")
+    print(logs.slice[::50].to_pandas().to_string(index=False, float_format="%.4f"))
+
+    plotext.clear_figure()
+    plotext.plot(logs.step["loss"].tolist(), logs["loss"].tolist())
+    plotext.yscale("log")
+    plotext.title("loss by step")
+    plotext.plotsize(80, 18)
+    plotext.theme("clear")
+    print()
+    plotext.show()
+
+    means = chiplog.spool(train, "loss", interval=100, reduce="mean")
+    _, windows = means(jax.random.key(0))
+    shown = "  ".join(f"{mean:.4f}" for mean in windows["loss"])
+    print(f"Mean loss over each 100 steps, reduced on the device as it ran:  {shown}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Calling a spooled function: what is compiled when, and what may be an argument."""
+
+import functools
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import chiplog
+from chiplog.errors import LogTypeError, UnsupportedError
+
+
+def counted(f):
+    @functools.wraps(f)
+    def wrapper(*args, **kwargs):
+        wrapper.calls += 1
+        return f(*args, **kwargs)
+
+    wrapper.calls = 0
+    return wrapper
+
+
+def double(x):
+    chiplog.log({"x": x})
+    return 2 * x
+
+
+def test_it_traces_once_per_shape():
+    """Like jit: new values are no reason to trace again, new shapes and dtypes are."""
+    f = counted(double)
+    spooled = chiplog.spool(f)
+    for x in (1.0, 2.0, 3.0):
+        spooled(x)
+    assert f.calls == 1
+    for n in (2, 3, 2, 3):
+        y, logs = spooled(jnp.ones(n))
+        assert y.shape == logs["x"].shape == (n,)
+    assert f.calls == 3
+    spooled(np.ones(2, np.float32))
+    spooled(np.ones(2, np.float32))
+    assert f.calls <= 4
+
+
+def test_a_while_loop_is_traced_once_too():
+    """Also when the logs have to go by way of the host."""
+
+    @counted
+    def f(n):
+        return lax.while_loop(lambda i: i < n, lambda i: chiplog.log({"i": i}) and i + 1, 0)
+
+    spooled = chiplog.spool(f)
+    for n in (3, 5, 3000):
+        assert len(spooled(n)[1]["i"]) == n
+    assert f.calls == 1
+
+
+def test_arguments_that_are_no_arrays_are_static():
+    """Strings, functions, flags, modules and None; in positional, keyword and nested places."""
+
+    @counted
+    def f(x, mode, options, *, activation, flag=False, module=None):
+        assert isinstance(flag, bool)
+        y = activation(x) if flag else x
+        y = module.cos(y) if module is not None else y
+        y = y * options["scale"] if mode == "scaled" else y
+        chiplog.log({"y": y})
+        return y, mode
+
+    spooled = chiplog.spool(f)
+    x = jnp.ones(2)
+    for scale in (2.0, 3.0):
+        (y, mode), logs = spooled(x, "scaled", {"scale": scale}, activation=jnp.sin, flag=True)
+        np.testing.assert_allclose(y, np.sin(1.0) * scale * np.ones(2), rtol=1e-6)
+        assert mode == "scaled"
+        np.testing.assert_array_equal(logs["y"], y)
+    assert f.calls == 1
+    spooled(x, "plain", {"scale": 2.0}, activation=jnp.sin, flag=True)
+    spooled(x, "plain", {"scale": 2.0}, activation=jnp.cos, flag=True)
+    (y, _), _ = spooled(x, "plain", {"scale": 2.0}, activation=jnp.cos, module=jnp)
+    assert f.calls == 4
+    np.testing.assert_allclose(y, np.cos(1.0) * np.ones(2), rtol=1e-6)
+    with pytest.raises(LogTypeError, match="set is neither an array nor hashable"):
+        spooled(x, {1}, {"scale": 2.0}, activation=jnp.sin)
+
+
+def test_no_arguments_and_no_logs():
+    """The trivial cases."""
+    assert chiplog.spool(lambda: None)() == (None, {})
+    assert chiplog.spool(lambda: chiplog.log({"a": 1.0}) and 3)() == (3, {"a": 1.0})
+
+
+def test_outputs_that_are_no_arrays_are_returned_as_they_are():
+    """As from the function itself."""
+    marker = object()
+    (y, same, text), _ = chiplog.spool(lambda x: (x, marker, "text"))(1.0)
+    assert (float(y), same, text) == (1.0, marker, "text")
+
+
+def test_donated_buffers_are_donated():
+    """What a jitted function gives away when called, it gives away when spooled."""
+    step = jax.jit(lambda x, y: chiplog.log({"x": x[0]}) and (x + y, y), donate_argnums=0)
+    for f in (step, lambda x, y: step(x, y), lambda x, y: (step(x, y), y)):
+        x, y = jnp.ones(1000), jnp.ones(1000)
+        chiplog.spool(f)(x, y)
+        assert x.is_deleted()
+        assert not y.is_deleted()
+    x = jnp.ones(1000)
+    chiplog.spool(lambda x: (step(x, x), x))(
+        x,
+    )
+    assert not x.is_deleted()
+
+
+def test_errors_of_the_function_are_its_own():
+    """They come out as they were raised, and a later call works."""
+    broken = True
+
+    def f(x):
+        if broken:
+            raise KeyError("mine")
+        return double(x)
+
+    spooled = chiplog.spool(f)
+    with pytest.raises(KeyError, match="mine"):
+        spooled(1.0)
+    broken = False
+    assert spooled(1.0)[0] == 2.0
+
+
+def test_sharded_arguments_stay_sharded():
+    """Outputs and logs of sharded arrays are sharded, and while loops work on them."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    xs = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("d")))
+    y, logs = chiplog.spool(double)(xs)
+    assert y.sharding.is_equivalent_to(xs.sharding, 1)
+    assert logs["x"].sharding.is_equivalent_to(xs.sharding, 1)
+
+    def loop(xs):
+        def body(x):
+            chiplog.log({"sum": x.sum(), "x": x})
+            return x + 1
+
+        return lax.while_loop(lambda x: x.sum() < 1e5, body, xs)
+
+    y, logs = chiplog.spool(loop)(xs)
+    assert len(logs["sum"]) == 12497
+    np.testing.assert_array_equal(logs["x"].sum(1), logs["sum"])
+    np.testing.assert_array_equal(y, logs["x"][-1] + 1)
+
+
+def test_threads_do_not_mix_their_entries():
+    """Two calls of one spooled function at the same time."""
+
+    def f(start, n):
+        def body(carry):
+            i, x = carry
+            chiplog.log({"x": x})
+            return i + 1, x
+
+        return lax.while_loop(lambda c: c[0] < n, body, (0, start))
+
+    spooled = chiplog.spool(f)
+    results = {}
+
+    def work(start):
+        for n in (5000, 10, 3000):
+            logs = spooled(jnp.float32(start), n)[1]
+            results[start, n] = logs["x"].shape == (n,) and bool((logs["x"] == start).all())
+
+    threads = [threading.Thread(target=work, args=(float(i),)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 9
+    assert all(results.values())
+
+
+def test_methods_and_wrapped_names():
+    """A spooled function looks like the original, and a jitted one is as good."""
+    assert chiplog.spool(double).__name__ == "double"
+    y, logs = chiplog.spool(jax.jit(double))(1.0)
+    assert (y, logs) == (2.0, {"x": 1.0})
+
+    class Model:
+        scale = 3.0
+
+        def __call__(self, x):
+            chiplog.log({"x": x * self.scale})
+            return x
+
+    assert chiplog.spool(Model())(1.0)[1] == {"x": 3.0}
+
+
+def test_constructs_that_cannot_be_looked_into_are_refused_by_name():
+    """Never dropped silently."""
+    from jax.experimental import pallas as pl
+
+    def kernel(x_ref, out_ref):
+        chiplog.log({"x": x_ref[...]})
+        out_ref[...] = x_ref[...]
+
+    def f(x):
+        call = pl.pallas_call(kernel, jax.ShapeDtypeStruct((4,), jnp.float32), interpret=True)
+        return call(x)
+
+    with pytest.raises(UnsupportedError, match=r"inside `pallas_call`.*test_program.py"):
+        chiplog.spool(f)(jnp.ones(4))
+
+    @functools.partial(
+        jax.shard_map, mesh=jax.make_mesh((2,), ("d",)), in_specs=P("d"), out_specs=P("d")
+    )
+    def g(x):
+        return lax.while_loop(lambda x: x[0] < 9, lambda x: chiplog.log({"x": x}) and x + 1, x)
+
+    with pytest.raises(UnsupportedError, match=r"\['x'\].*while_loop.*shard_map"):
+        chiplog.spool(
+            lambda: g(
+                jax.device_put(jnp.ones(2), NamedSharding(jax.make_mesh((2,), ("d",)), P("d")))
+            )
+        )()
+
+
+def test_logs_can_be_spooled_under_every_transformation_of_a_user():
+    """jit, vmap and grad around spool, in both orders, agree with the plain call."""
+
+    def f(x):
+        def body(c, _):
+            chiplog.log({"c": c})
+            return jnp.sin(c), None
+
+        return lax.scan(body, x, None, length=3)[0]
+
+    _, plain = chiplog.spool(f)(0.5)
+    for g in (
+        jax.jit(chiplog.spool(f)),
+        chiplog.spool(jax.jit(f)),
+        jax.jit(chiplog.spool(jax.jit(f))),
+    ):
+        np.testing.assert_array_equal(g(0.5)[1]["c"], plain["c"])
+    xs = jnp.array([0.5, 0.25])
+    assert jax.vmap(chiplog.spool(f))(xs)[1]["c"].shape == (2, 3)
+    assert chiplog.spool(jax.vmap(f))(xs)[1]["c"].shape == (3, 2)
+    slope, logs = jax.grad(chiplog.spool(f), has_aux=True)(0.5)
+    np.testing.assert_allclose(slope, jax.grad(f)(0.5), rtol=1e-6)
+    np.testing.assert_allclose(logs["c"], plain["c"], rtol=1e-6)
