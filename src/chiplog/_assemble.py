@@ -39,8 +39,8 @@ def assemble(
             if plan.overflow in ("first", "last", "thin"):
                 dropped[name] = lost
         values[name] = value
-        for step, when in at.items():
-            steps.setdefault(step, {})[name] = when
+        for step in plan.step_names:
+            steps.setdefault(step, {})[name] = at[step]
         if mask is not None:
             valid[name] = mask
     return LogDict(values, steps=steps, valid=valid, dropped=dropped, stacked=stacked)

@@ -77,6 +77,7 @@ class Plan:
     key: str
     value: Any  # The types of one entry; once everything is known, with the lanes in front.
     steps: dict[str, Any]
+    step_names: tuple[str, ...]  # In the order of the `log` call.
     lanes: tuple[int, ...]
     site: str
     count: int = 0  # At most this many entries, if `unbounded` is false,
@@ -130,7 +131,9 @@ def _note(plans: dict[str, Plan], node: Node, where: Where, tick: str, options: 
         one, steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[skip:], x.dtype), (value, node.steps)
         )
-        plan = plans.setdefault(key, Plan(key, one, steps, meta.lanes, meta.site))
+        plan = plans.setdefault(
+            key, Plan(key, one, steps, tuple(node.steps), meta.lanes, meta.site)
+        )
         _check_same(plan, one, steps, meta.site)
         _join_lanes(plan, meta.lanes, meta.site)
         iterations = (
