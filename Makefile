@@ -13,11 +13,10 @@ OLDEST_JAX := 0.10.0
 PYTEST_ARGS ?=
 N ?= 2000
 
-# The newest python that can be found, for the newest JAX: on the path, or under pyenv.
+# The newest python that works, for the newest JAX: on the path, or under pyenv.
 NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
-	command -v python$$v && python$$v -c '' 2>/dev/null && break; \
-	ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null | tail -1 | grep . && break; \
-	done | head -1)
+	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
+	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
 .PHONY: demo test lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
 

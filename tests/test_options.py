@@ -79,6 +79,35 @@ def test_interval_counts_iterations_over_the_whole_run_of_nested_loops():
     np.testing.assert_array_equal(thin, full[::5].reshape(-1))
 
 
+def test_interval_counts_each_loop_of_a_differentiated_program():
+    """Also where entries of nested loops are stacked before they are thinned out."""
+
+    def f(x):
+        def inner(c, _):
+            chiplog.log({"inner": c, "unwanted": c})
+            return jnp.sin(c), None
+
+        def outer(c, _):
+            chiplog.log({"unwanted": c})
+            c = lax.scan(inner, c, None, length=4)[0]
+            c = lax.scan(inner, c, None, length=3)[0]
+            chiplog.log({"outer": c})
+            return c, None
+
+        return lax.scan(outer, x, None, length=5)[0]
+
+    for g in (f, jax.grad(f)):
+        full = chiplog.spool(g)(1.0)[1]
+        thin = chiplog.spool(g, ["inner", "outer"], interval=2)(1.0)[1]
+        np.testing.assert_array_equal(thin["outer"], full["outer"][::2])
+        # The two inner loops are counted each by itself: 20 and 15 iterations.
+        first, second = (
+            full["inner"].reshape(5, 7)[:, part].ravel() for part in (slice(4), slice(4, 7))
+        )
+        want = sorted([*first[::2].tolist(), *second[::2].tolist()])
+        assert sorted(thin["inner"].tolist()) == want
+
+
 @pytest.mark.parametrize("how", REDUCE)
 def test_reduce_equals_stacking_and_reducing(how):
     """A reduced key has the shape of one entry, in scans and in while loops."""

@@ -63,13 +63,20 @@ def _unflatten(aux: Any, children: Any) -> Entry:
 jax.tree_util.register_pytree_node(Entry, _flatten, _unflatten)
 
 
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """The name of a loop, unique among those beside it. It makes no difference to the type."""
+
+    name: str = dataclasses.field(compare=False)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """What the iterations of a loop logged: every array has a leading axis of `length`."""
+    """What the iterations of a loop logged: every array has them as a leading axis."""
 
     body: tuple[Node, ...]
-    length: int = dataclasses.field(metadata={"static": True})
+    label: Label = dataclasses.field(metadata={"static": True})
 
 
 Node: TypeAlias = Entry | Loop
@@ -81,7 +88,7 @@ def map_entries(change: Callable[[Entry], Entry], nodes: Sequence[Node]) -> Node
     return tuple(
         change(node)
         if isinstance(node, Entry)
-        else Loop(map_entries(change, node.body), node.length)
+        else Loop(map_entries(change, node.body), node.label)
         for node in nodes
     )
 
@@ -95,7 +102,7 @@ def entries(nodes: Sequence[Node]) -> list[Entry]:
     ]
 
 
-def stacked(nodes: Sequence[Node], length: int, reverse: bool) -> Nodes:
+def stacked(nodes: Sequence[Node], length: int, reverse: bool, name: str) -> Nodes:
     """Wrap what a scan stacked. Entries are in execution order, so a reverse scan is flipped."""
     if not nodes:
         return ()
@@ -107,7 +114,7 @@ def stacked(nodes: Sequence[Node], length: int, reverse: bool) -> Nodes:
 
     if reverse:
         nodes = jax.tree.map(lambda x: jnp.flip(x, 0), tuple(nodes))
-    return (Loop(map_entries(deepen, nodes), length),)
+    return (Loop(map_entries(deepen, nodes), Label(name)),)
 
 
 def masked(nodes: Sequence[Node], flag: Any) -> Nodes:

@@ -74,29 +74,29 @@ class Fold:
 
     def push(self, state: State, nodes: Nodes, where: Where) -> State:
         """Take in entries; stacked ones in the order in which they happened."""
-        for number, node in enumerate(nodes):
+        for node in nodes:
             if isinstance(node, Entry):
                 state = self._take(state, node, tick_name(where))
             else:
-                state = self._take_rows(state, node, tick_name(where, number))
+                state = self._take_rows(state, where, (node,))
                 state = self.left(state, where)
         return state
 
-    def _take_rows(self, state: State, loop: Loop, tick: str) -> State:
+    def _take_rows(self, state: State, where: Where, loops: tuple[Loop, ...]) -> State:
+        tick = tick_name(where, *loops)
+
         def shallower(entry: Entry) -> Entry:
             return entry.replace(meta=dataclasses.replace(entry.meta, times=entry.meta.times[1:]))
 
         def body(state: State, rows: Nodes) -> tuple[State, None]:
-            nested = False
             for node in map_entries(shallower, rows):
                 if isinstance(node, Entry):
                     state = self._take(state, node, tick)
                 else:
-                    nested = True
-                    state = self._take_rows(state, node, tick)
-            return state if nested else self.tick(state, tick), None
+                    state = self._take_rows(state, where, (*loops, node))
+            return self.tick(state, tick), None
 
-        return lax.scan(body, state, loop.body)[0]  # type: ignore[no-any-return]
+        return lax.scan(body, state, loops[-1].body)[0]  # type: ignore[no-any-return]
 
     def _take(self, state: State, entry: Entry, tick: str) -> State:
         for key, value in entry.data.items():

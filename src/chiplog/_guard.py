@@ -25,7 +25,16 @@ from jax import lax
 
 from . import _jax_compat as compat
 from ._entry import Entry, Nodes, map_entries, masked
-from ._interpret import Meaning, Silent, State, Where, interpret, jaxpr_logs, rules
+from ._interpret import (
+    Meaning,
+    Silent,
+    State,
+    Where,
+    interpret,
+    jaxpr_logs,
+    relabelled,
+    rules,
+)
 from ._jax_compat import split
 from ._log import emit
 
@@ -44,7 +53,7 @@ class _Outside(Meaning):
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         if not where.unbounded:
-            return nodes, state
+            return relabelled(nodes, where), state
         nodes, _ = lax.optimization_barrier((nodes, state))
         emit(map_entries(_repeatable, nodes))
         return (), state
@@ -59,12 +68,7 @@ def _repeatable(entry: Entry) -> Entry:
 
 
 def _params_log(params: dict[str, Any]) -> bool:
-    return any(
-        jaxpr_logs(item)
-        for value in params.values()
-        for item in (value if isinstance(value, (tuple, list)) else (value,))
-        if hasattr(item, "eqns")
-    )
+    return any(map(jaxpr_logs, compat.jaxprs_in(params)))
 
 
 def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:

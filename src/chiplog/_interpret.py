@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from . import _jax_compat as compat
-from ._entry import Nodes, entries
+from ._entry import Label, Loop, Nodes, entries
 from ._jax_compat import Jaxpr, JaxprEqn, Primitive, open_jaxpr, subjaxprs
 from ._log import log_p, logged
 from .errors import UnsupportedError
@@ -54,6 +54,9 @@ class Frame:
     index: int
     length: int | None  # None: not known before the program runs.
 
+    def __str__(self) -> str:
+        return f"{self.kind}[{self.index}]"
+
 
 @dataclasses.dataclass(frozen=True)
 class Where:
@@ -76,7 +79,7 @@ class Where:
         return any(frame.length is None for frame in self.path)
 
     def __str__(self) -> str:
-        return "/".join(f"{frame.kind}[{frame.index}]" for frame in self.path)
+        return "/".join(map(str, self.path))
 
 
 def interpret(
@@ -151,6 +154,8 @@ def _running(eqn: JaxprEqn) -> list[Jaxpr]:
     """The jaxprs of an equation that run when it runs."""
     if eqn.primitive is compat.linear_solve_p:
         return [eqn.params["jaxprs"].solve]
+    if eqn.primitive is compat.while_p:
+        return [eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]]
     return list(subjaxprs(eqn))
 
 
@@ -215,6 +220,16 @@ class Silent(Meaning):
         return (), state
 
 
+def relabelled(nodes: Nodes, where: Where) -> Nodes:
+    """Tell loops that ended here apart from those that ended elsewhere in the same loop."""
+    return tuple(
+        Loop(node.body, Label(f"{where.ordinal}:{node.label.name}"))
+        if isinstance(node, Loop)
+        else node
+        for node in nodes
+    )
+
+
 class Collect(Meaning):
     """Passes every entry on as an output, which is possible outside of while loops only."""
 
@@ -227,7 +242,7 @@ class Collect(Meaning):
                 "`jax.lax.scan` or `fori_loop` with a fixed length there, or carry the value out "
                 "of the `shard_map` and log it outside."
             )
-        return nodes, state
+        return relabelled(nodes, where), state
 
 
 class OnlyFirst(Meaning):

@@ -105,11 +105,15 @@ _expanded: weakref.WeakKeyDictionary[Any, Jaxpr] = weakref.WeakKeyDictionary()
 
 def subjaxprs(eqn: JaxprEqn) -> Iterator[Any]:
     """Yield every jaxpr among the parameters of `eqn`."""
-    if eqn.primitive is hi_primitive_p:
-        if eqn.effects:
-            yield expanded(eqn)
-        return
-    for value in eqn.params.values():
+    if eqn.primitive is not hi_primitive_p:
+        yield from jaxprs_in(eqn.params)
+    elif eqn.effects:
+        yield expanded(eqn)
+
+
+def jaxprs_in(params: dict[str, Any]) -> Iterator[Any]:
+    """Yield every jaxpr among the parameters of a primitive."""
+    for value in params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(item, "eqns"):
                 yield item

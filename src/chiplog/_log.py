@@ -182,7 +182,7 @@ class _Pair:
 
 def _batched(node: Node, size: int) -> Node:
     if isinstance(node, Loop):
-        return Loop(tuple(_batched(child, size) for child in node.body), node.length)
+        return Loop(tuple(_batched(child, size) for child in node.body), node.label)
     front = len(node.meta.times)
 
     def lane_first(pair: _Pair) -> Any:

@@ -95,9 +95,14 @@ class Plan:
         return not self.folded and not self.capacity
 
 
-def tick_name(where: Where, loop: int | None = None) -> str:
-    """Name the loop whose iterations an entry is counted by; "" outside of all loops."""
-    return str(where) if loop is None else f"{where}+{where.ordinal}.{loop}"
+def tick_name(where: Where, *stacked: Loop) -> str:
+    """Name the loop whose iterations an entry is counted by; "" outside of all loops.
+
+    It may be one that has ended: `stacked` are loops whose entries were logged after them.
+    """
+    if not stacked:
+        return str(where)
+    return "/".join([f"{where}+{where.ordinal}", *(loop.label.name for loop in stacked)])
 
 
 def make_plans(
@@ -106,9 +111,8 @@ def make_plans(
     """Plan every key that is asked for. `traced` says that all shapes must be static."""
     plans: dict[str, Plan] = {}
     for nodes, where in found:
-        for number, node in enumerate(nodes):
-            tick = tick_name(where, number if isinstance(node, Loop) else None)
-            _note(plans, node, where, tick, options)
+        for node in nodes:
+            _note(plans, node, where, (), options)
     for plan in plans.values():
         plan.value, plan.steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((*plan.lanes, *x.shape), x.dtype),
@@ -118,11 +122,18 @@ def make_plans(
     return plans
 
 
-def _note(plans: dict[str, Plan], node: Node, where: Where, tick: str, options: Options) -> None:
+def _note(
+    plans: dict[str, Plan],
+    node: Node,
+    where: Where,
+    loops: tuple[Loop, ...],
+    options: Options,
+) -> None:
     if isinstance(node, Loop):
         for child in node.body:
-            _note(plans, child, where, tick, options)
+            _note(plans, child, where, (*loops, node), options)
         return
+    tick = tick_name(where, *loops)
     meta = node.meta
     for key, value in node.data.items():
         if not options.selects(key, node):
@@ -230,7 +241,7 @@ def _pruned(nodes: Sequence[Node]) -> Nodes:
     kept: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
-            node = Loop(_pruned(node.body), node.length)
+            node = Loop(_pruned(node.body), node.label)
             if node.body:
                 kept.append(node)
         elif node.data:

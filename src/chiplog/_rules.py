@@ -57,7 +57,11 @@ def _scan(
     }
     (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **options)
     state = meaning.left(state, where)
-    return [*carried, *ys], state, stacked(nodes, params["length"], params["reverse"])
+    return (
+        [*carried, *ys],
+        state,
+        stacked(nodes, params["length"], params["reverse"], str(inside.path[-1])),
+    )
 
 
 @rule_for(compat.while_p)
@@ -66,11 +70,12 @@ def _while(
 ) -> Outcome:
     params = eqn.params
     test_consts, body_consts, init = split(invals, params["cond_nconsts"], params["body_nconsts"])
-    inside = where.enter("while", None)
+    in_test = where.enter("while", None)
+    inside = in_test.after(*open_jaxpr(params["cond_jaxpr"])[0].eqns)
 
     def test(carried: list[Any], state: State) -> tuple[Any, State]:
         (go_on,), state, nodes = interpret(
-            params["cond_jaxpr"], [*test_consts, *carried], state, meaning, inside
+            params["cond_jaxpr"], [*test_consts, *carried], state, meaning, in_test
         )
         assert not nodes, "entries cannot come out of a while loop"
         return go_on, state

@@ -1,0 +1,24 @@
+"""What type checkers see of the public API. Checked with mypy, never run."""
+
+from typing import assert_type
+
+import jax
+
+import chiplog
+
+
+def f(x: jax.Array, *, n: int = 3) -> tuple[jax.Array, int]:
+    logs = chiplog.log({"x": x}, tags=("a", "b"), prefix="p/", explicit=True, step=n)
+    assert_type(logs, chiplog.LogDict)
+    return x, n
+
+
+spooled = chiplog.spool(f, argnames=["x"], interval=10, reduce="mean", capacity=5, overflow="thin")
+(y, m), logs = spooled(jax.numpy.ones(3), n=4)
+assert_type(y, jax.Array)
+assert_type(m, int)
+assert_type(logs, chiplog.LogDict)
+assert_type(logs + logs, chiplog.LogDict)
+assert_type(logs | {"a": 1.0}, chiplog.LogDict)
+assert_type(logs.slice[2:3].filter("a*").prefix("b/"), chiplog.LogDict)
+chiplog.spool(f, reduce=lambda a, b: a + b)
