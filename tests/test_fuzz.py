@@ -1,5 +1,6 @@
 """Random programs log what a plain-Python run of them logs, whatever they are nested in."""
 
+import itertools
 import os
 
 import jax
@@ -7,15 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 from fuzz import Jax, Node, Python, nodes
 from hypothesis import HealthCheck, given, reject, settings
-from lanes import assert_same_entries
+from lanes import assert_same_entries, embedding
 
 import chiplog
 
-EXAMPLES = int(os.environ.get("CHIPLOG_FUZZ", "60"))
+EXAMPLES = int(os.environ.get("CHIPLOG_FUZZ", "40"))
 X = jnp.float32(3)
 
 
-def check(program):
+SETTINGS = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=os.environ.get("CHIPLOG_FUZZ") is None,
+    suppress_health_check=list(HealthCheck),
+)
+LANES = range(2, 9)  # The sizes of nested vmaps in these programs.
+
+
+def check(program, run=chiplog.spool):
+    """Run a program with JAX and with Python; return the logs of both."""
+
     def f(x):
         return Jax().run(program, x, 0)
 
@@ -26,27 +38,39 @@ def check(program):
     except (TypeError, NotImplementedError):
         reject()  # JAX itself refuses, such as the forward mode of a `custom_vjp`.
     assert float(plain) == want
-    y, logs = chiplog.spool(f)(X)
+    y, logs = run(f)(X)
     np.testing.assert_array_equal(y, plain)
-    assert_same_entries(logs, python.entries, lane_sizes=range(2, 9))
+    return logs, python.entries
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=os.environ.get("CHIPLOG_FUZZ") is None,
-    suppress_health_check=list(HealthCheck),
-)
+@SETTINGS
 @given(nodes())
 def test_random_programs_log_what_plain_python_logs(program):
     """Exactly the entries that happened, once, in order, with the output unchanged."""
-    check(program)
+    logs, expected = check(program)
+    assert_same_entries(logs, expected, LANES)
+
+
+@SETTINGS
+@given(nodes())
+def test_random_programs_fold_what_plain_python_logs(program):
+    """The same inside of a trace, where entries are folded as they come, lane by lane."""
+    logs, expected = check(program, lambda f: jax.jit(chiplog.spool(f, reduce="sum")))
+    for key, total in logs.items():
+        mine = [entry for entry in expected if entry[1] == key]
+        sizes = tuple(LANES[: int(key.partition("@")[2])])
+        for lane in itertools.product(*map(range, sizes)):
+            values = [value for where, _, value, _ in mine if where == lane]
+            place = tuple(lane[i] for i in embedding(total.shape, sizes))
+            assert float(total[place]) == sum(values)
+            assert bool(np.broadcast_to(logs.valid[key], total.shape)[place]) == bool(values)
 
 
 def test_programs_that_once_went_wrong():
     """Programs that the fuzzer found."""
     for program in FOUND:
-        check(program)
+        logs, expected = check(program)
+        assert_same_entries(logs, expected, LANES)
 
 
 FOUND: list[Node] = []
