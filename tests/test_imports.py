@@ -13,6 +13,7 @@ ORDER = [
     "_reduce",
     "_tables",
     "_show",
+    "_series",
     "_logdict",
     "_entry",
     "_log",

@@ -56,8 +56,14 @@ def test_steps_and_tags_are_checked():
         chiplog.log({"a": 1.0}, items=1)
     with pytest.raises(LogTypeError, match="step `i` must be a number"):
         chiplog.log({"a": 1.0}, i=jnp.ones(3))
-    with pytest.raises(LogTypeError, match=r"step `tag` must be a number.*'train'"):
+    with pytest.raises(LogTypeError, match=r"step `run` must be a number.*'first'"):
+        chiplog.log({"a": 1.0}, run="first")
+    with pytest.raises(LogValueError, match=r"Did you mean `tags=`"):
         chiplog.log({"a": 1.0}, tag="train")
+    with pytest.raises(LogValueError, match=r"Did you mean `explicit=`"):
+        chiplog.log({"a": 1.0}, explict=True)
+    with pytest.raises(LogTypeError, match="`tags` of a log are strings, not 3"):
+        chiplog.log({"a": 1.0}, tags=3)
     with pytest.raises(LogTypeError, match="`tags`"):
         chiplog.log({"a": 1.0}, tags=[1])
     with pytest.raises(LogTypeError, match="`prefix`"):

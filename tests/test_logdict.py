@@ -11,7 +11,7 @@ from jax import lax
 
 import chiplog
 from chiplog import LogDict
-from chiplog.errors import LogTypeError, MissingExtraError, MixedKeyError
+from chiplog.errors import LogTypeError, LogValueError, MissingExtraError, MixedKeyError
 
 
 def make(start=0, n=4):
@@ -136,27 +136,106 @@ def test_the_text_is_for_people():
     assert "k: key<fry>[] = 0 0" in repr(keys)
 
 
-def test_tables():
-    """pandas has one row per entry; xarray keeps the dimensions."""
+def test_pandas_has_one_row_per_entry_matched_by_steps():
+    """Not by position: entries of one row were logged at the same step."""
     frame = make().to_pandas()
-    assert list(frame.columns) == ["step", "x", "v['a'][0]", "v['a'][1]", "end"]
+    assert list(frame.columns) == ["step", "x", "v['a'][0]", "v['a'][1]"]
     assert frame["x"].tolist() == [0, 1, 3, 6]
-    assert frame["end"].dropna().tolist() == [6]
-    data = make().to_xarray()
-    assert data["v['a']"].dims == ("entry", "v['a']_dim_0")
-    assert data["step[x]"].values.tolist() == [0, 1, 2, 3]
+    assert frame.attrs == {"end": 6.0}
+
+    def f(xs):
+        def body(c, x):
+            lax.cond(x % 2 == 1, lambda: chiplog.log({"odd": x}, step=x) and None, lambda: None)
+            chiplog.log({"all": x, "h": x.astype(jnp.bfloat16)}, step=x)
+            return c, None
+
+        return lax.scan(body, 0.0, xs)[0]
+
+    frame = chiplog.spool(f)(jnp.arange(5))[1].to_pandas().sort_values("step")
+    assert frame["all"].tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(frame["odd"], [np.nan, 1, np.nan, 3, np.nan])
+    unmatched = LogDict({"a": np.ones(2), "b": np.ones(3)}, stacked=["a", "b"])
+    with pytest.raises(LogValueError, match=r"\['a'\] and \['b'\].*no named step in common"):
+        unmatched.to_pandas()
+    assert unmatched.filter("a").to_pandas().shape == (2, 1)
     lanes = LogDict(
-        {"x": jnp.arange(4).reshape(2, 2), "h": jnp.ones(3, jnp.bfloat16)},
+        {"x": jnp.arange(4).reshape(2, 2)},
         valid={"x": jnp.array([[True, True], [False, True]])},
-        steps={"i": {"x": jnp.arange(2), "h": jnp.arange(3)}},
-        stacked=["x", "h"],
+        steps={"i": {"x": jnp.array([[0, 0], [9, 1]])}},
+        stacked=["x"],
     )
     frame = lanes.to_pandas()
     assert np.isnan(frame["x[0]"][1])
-    assert "i[h]" in frame
-    data = lanes.to_xarray()
-    assert data["x.valid"].shape == (2, 2)
-    assert data["x"].dims[0] == "entry_x"
+    assert frame["i"].tolist() == [0, 1]
+
+
+def test_xarray_keeps_dimensions():
+    """Time, lanes and those of an entry have names; steps are coordinates."""
+    data = make().to_xarray()
+    assert data["v['a']"].dims == ("entry", "v['a']_dim_0")
+    assert data["step"].values.tolist() == [0, 1, 2, 3]
+    assert data["x"].sel(entry=data["step"] == 2).item() == 3
+    assert data["end"].dims == ()
+    logs = chiplog.spool(jax.vmap(lambda x: chiplog.log({"x": x}) and x))(jnp.ones(3))[1]
+    assert logs.to_xarray()["x"].dims == ("lane_0",)
+    two = LogDict(
+        {"x": jnp.ones((2, 2)), "h": jnp.ones(3, jnp.bfloat16)},
+        valid={"x": jnp.array([[True, True], [False, True]])},
+        steps={"i": {"x": jnp.arange(2)}},
+        stacked=["x", "h"],
+    ).to_xarray()
+    assert two["x.valid"].shape == (2, 2)
+    assert (two["x"].dims[0], two["h"].dims) == ("entry_x", ("entry_h",))
+    assert "i_x" in two.coords
+
+
+def test_axes_around_a_spool_are_not_taken_for_time():
+    """Under `jax.vmap(spool(f))`, time is the second axis, for everything."""
+
+    def f(x):
+        def body(c, i):
+            chiplog.log({"x": c, "v": jnp.stack([c, c])}, step=i)
+            return c + 1, None
+
+        return lax.scan(body, x, jnp.arange(4))[0]
+
+    outside = jax.vmap(chiplog.spool(f))(jnp.arange(2.0))[1]
+    inside = chiplog.spool(jax.vmap(f))(jnp.arange(2.0))[1]
+    assert outside.valid["x"].shape == outside.valid["v"].shape == (2, 4)
+    assert inside.valid["x"].shape == inside.valid["v"].shape == (4, 2)
+    np.testing.assert_array_equal(outside.reduce("mean")["v"], inside.reduce("mean")["v"])
+    np.testing.assert_array_equal(outside.reduce("max")["x"], [3.0, 4.0])
+    assert outside.slice[1:3]["v"].shape == (2, 2, 2)
+    assert (outside + outside)["x"].shape == (2, 8)
+    assert (outside + outside).step["x"].shape == (2, 8)
+    assert outside.to_pandas()["x[1]"].tolist() == inside.to_pandas()["x[1]"].tolist()
+    assert outside.to_pandas()["step"].tolist() == [0, 1, 2, 3]
+
+
+def test_reduce_says_what_did_not_happen():
+    """As `spool(f, reduce=...)` does."""
+    logs = LogDict({"x": jnp.ones(2)}, valid={"x": jnp.zeros(2, bool)}, stacked=["x"])
+    assert not logs.reduce("max").valid["x"]
+    assert make().reduce("first").step["x"] == 0
+    assert make().reduce("mean").step["x"] == 3
+
+
+def test_mapping_values_leaves_steps_and_validity_alone():
+    """Which `jax.tree.map` does not."""
+    logs = make().map(lambda x: 10 * x)
+    assert logs["x"].tolist() == [0, 10, 30, 60]
+    assert logs.step["x"].tolist() == [0, 1, 2, 3]
+
+
+def test_small_conveniences():
+    """Copies keep everything, sums work, and a missing key lists those that are there."""
+    logs = make()
+    assert logs.copy().step["x"].tolist() == [0, 1, 2, 3]
+    assert sum([logs, logs])["x"].shape == (8,)
+    assert list(logs.filter(["x", "end"])) == ["x", "end"]
+    assert list(LogDict({"a[0]": 1.0}).filter("a[0]")) == ["a[0]"]
+    with pytest.raises(KeyError, match=r"'lost' was not logged.*'x', 'v', 'end'"):
+        logs["lost"]
 
 
 def test_a_missing_library_is_named(monkeypatch):

@@ -9,7 +9,13 @@ import pytest
 from jax import lax
 
 import chiplog
-from chiplog.errors import LogTypeError, LogValueError, MixedKeyError, UnboundedLogError
+from chiplog.errors import (
+    LogTypeError,
+    LogValueError,
+    MixedKeyError,
+    NothingSelectedWarning,
+    UnboundedLogError,
+)
 
 STEPS = 23
 XS = jnp.sin(jnp.arange(1.0, STEPS + 1))
@@ -300,6 +306,8 @@ def test_filters_select_by_name_and_by_tag():
     assert keys(tags=("slow", "debug")) == ["loss/eval", "secret"]
     assert keys(argnames="loss*", tags="eval") == ["loss/eval"]
     assert keys(argnames="secret") == ["secret"]
+    with pytest.warns(NothingSelectedWarning, match=r"argnames=\('lost',\).*'aux', 'loss'"):
+        assert keys(argnames="lost") == []
     assert keys(argnames=()) == []
     assert keys(prefix="run/", argnames="aux") == ["run/aux"]
 
@@ -356,6 +364,21 @@ def test_options_that_mean_nothing_are_refused():
             chiplog.spool(loop, **options)
     with pytest.raises(LogTypeError, match="argnames"):
         chiplog.spool(loop, argnames=[1])
+    with pytest.raises(LogTypeError, match=r"`argnames` takes a string.*spool\(f\)\(x\)"):
+        chiplog.spool(loop, XS[0])
+    with pytest.raises(LogTypeError, match=r"`reduce=mean` cannot fold.*'x'.*Usual reductions"):
+        chiplog.spool(loop, "x", reduce=jnp.mean)(XS)
+
+
+def test_lanes_of_different_sizes_are_padded():
+    """As of `lax.map`, whose last batch is smaller."""
+
+    def f(xs):
+        return lax.map(lambda x: chiplog.log({"x": x}) and x, xs, batch_size=2)
+
+    logs = chiplog.spool(f)(jnp.arange(5.0))[1]
+    assert logs["x"][np.asarray(logs.valid["x"])].tolist() == [0, 1, 2, 3, 4]
+    assert chiplog.spool(f, reduce="sum")(jnp.arange(5.0))[1]["x"].tolist() == [6, 4]
 
 
 def test_one_key_with_two_types_is_refused_with_both_places():

@@ -1,7 +1,9 @@
 """Calling a spooled function: what is compiled when, and what may be an argument."""
 
 import functools
+import gc
 import threading
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +88,48 @@ def test_arguments_that_are_no_arrays_are_static():
     np.testing.assert_allclose(y, np.cos(1.0) * np.ones(2), rtol=1e-6)
     with pytest.raises(LogTypeError, match="set is neither an array nor hashable"):
         spooled(x, {1}, {"scale": 2.0}, activation=jnp.sin)
+
+
+def test_what_is_static_to_a_jitted_function_stays_static():
+    """By position and by name."""
+
+    @functools.partial(jax.jit, static_argnums=1, static_argnames="m")
+    def f(x, n, *, m=1):
+        for i in range(n * m):
+            chiplog.log({"x": x + i})
+        return x
+
+    spooled = chiplog.spool(f)
+    assert spooled(1.0, 3)[1]["x"].tolist() == [1, 2, 3]
+    assert spooled(1.0, 2, m=2)[1]["x"].tolist() == [1, 2, 3, 4]
+    assert jax.jit(spooled, static_argnums=1)(1.0, 2)[1]["x"].tolist() == [1, 2]
+
+
+def test_a_number_that_must_be_static_gets_a_hint():
+    """JAX's own error, with the way out."""
+
+    def f(x, n):
+        return sum(x for _ in range(n))
+
+    with pytest.raises(jax.errors.TracerIntegerConversionError) as caught:
+        chiplog.spool(f)(1.0, 3)
+    assert "functools.partial" in "".join(caught.value.__notes__)
+    assert chiplog.spool(functools.partial(f, n=3))(1.0)[0] == 3.0
+    with pytest.raises(LogTypeError, match="Only functions can be spooled"):
+        chiplog.spool(1.0)
+
+
+def test_spooling_the_same_function_again_compiles_nothing_again():
+    """So `spool(f)(x)` may stand in a loop; functions are forgotten with their last use."""
+    f = counted(double)
+    for _ in range(3):
+        chiplog.spool(f)(1.0)
+        chiplog.spool(f, prefix="p/")(1.0)
+    assert f.calls == 2
+    gone = weakref.ref(f)
+    del f
+    gc.collect()
+    assert gone() is None
 
 
 def test_no_arguments_and_no_logs():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,47 +11,47 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _jax_compat as compat
-from ._entry import Entry, Node, Nodes, widen
+from ._entry import Entry, Node, Nodes, needs_mask, widen
 from ._fold import Result, Row, raw, unraw
-from ._logdict import LogDict
+from ._logdict import LogDict, from_series
 from ._plan import Plan, restrict
+from ._series import Series
 
 
 def assemble(
     plans: dict[str, Plan], nodes: Nodes, folded: dict[str, Result], prefix: str
 ) -> LogDict:
     """Join what scans stacked and what was folded, in the order in which keys first appear."""
-    values, valid, dropped, stacked = {}, {}, {}, []
-    steps: dict[str, dict[str, Any]] = {}
 
     def wanted(key: str) -> Callable[[str, Entry], bool]:
         return lambda name, entry: name == key
 
+    series = {}
     for key, plan in plans.items():
-        name = prefix + key
         if plan.stacked:
-            value, at, mask, single = _joined(restrict(nodes, wanted(key)), plan)
-            if not single:
-                stacked.append(name)
+            value, steps, valid, is_series = _joined(restrict(nodes, wanted(key)), plan)
+            dropped = None
         else:
-            value, at, mask, lost = folded[key]
-            if plan.capacity:
-                stacked.append(name)
-            if plan.overflow in ("first", "last", "thin"):
-                dropped[name] = lost
-        values[name] = value
-        for step in plan.step_names:
-            steps.setdefault(step, {})[name] = at[step]
-        if mask is not None:
-            valid[name] = mask
-    return LogDict(values, steps=steps, valid=valid, dropped=dropped, stacked=stacked)
+            value, steps, valid, lost = folded[key]
+            is_series = bool(plan.capacity)
+            dropped = lost if plan.overflow in ("first", "last", "thin") else None
+        series[prefix + key] = Series(
+            value,
+            {name: steps[name] for name in plan.step_names},
+            valid,
+            dropped,
+            is_series,
+            lanes=len(plan.lanes),
+            own=len(jax.tree.leaves(plan.value)[0].shape) - len(plan.lanes),
+        )
+    return from_series(series)
 
 
 def _joined(nodes: Nodes, plan: Plan) -> tuple[Any, Any, Any, bool]:
     """Join the entries of a key; a single one that certainly happened stays as it was logged."""
     if len(nodes) == 1 and isinstance(nodes[0], Entry) and nodes[0].mask is None:
-        return nodes[0].data[plan.key], nodes[0].steps, None, True
-    return (*_rows(nodes, plan), False)
+        return nodes[0].data[plan.key], nodes[0].steps, None, False
+    return (*_rows(nodes, plan), True)
 
 
 def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, Any]:
@@ -58,7 +59,7 @@ def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, 
     pieces = []
     for node in nodes:
         if isinstance(node, Entry):
-            piece = (node.data[plan.key], node.steps, node.mask)
+            piece = (node.data[plan.key], node.steps, _mask(node, plan.lanes))
             piece = jax.tree.map(lambda x: widen(x, depth, node.meta.lanes, plan.lanes), piece)
             pieces.append(jax.tree.map(lambda x: jnp.expand_dims(x, depth), piece))
         else:
@@ -69,6 +70,13 @@ def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, 
         pieces = [(v, s, _full_mask(v, m, depth, plan.lanes)) for v, s, m in pieces]
     value, steps, mask = jax.tree.map(lambda *xs: jnp.concatenate(xs, depth), *pieces)
     return value, steps, mask
+
+
+def _mask(entry: Entry, lanes: tuple[int, ...]) -> Any:
+    """The mask of an entry, made explicit if there are to be lanes that it does not have."""
+    if entry.mask is None and needs_mask(entry.meta.lanes, lanes):
+        return jnp.ones((*entry.meta.times, *entry.meta.lanes), jnp.bool_)
+    return entry.mask
 
 
 def _merge_axes(x: Any, axis: int) -> Any:
@@ -83,24 +91,20 @@ def _full_mask(value: Any, mask: Any, depth: int, lanes: tuple[int, ...]) -> Any
     return jnp.ones((*rows, *lanes), jnp.bool_)
 
 
-def with_spilled(
-    logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, Plan], prefix: str
-) -> LogDict:
-    """Put what came to the host while the program ran in front of what was left at its end."""
-    values, valid = dict(logs), dict(logs._valid)
-    steps = {name: dict(by_key) for name, by_key in logs.steps.items()}
+def with_spilled(logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, Plan]) -> LogDict:
+    """Put what came to the host while the program ran in front of what was left at its end.
+
+    `spilled` and `plans` are by the names that keys have in `logs`.
+    """
+    series = {key: logs.series(key) for key in logs}
     for key, chunks in spilled.items():
-        name, plan = prefix + key, plans[key]
-        at = {step: by_key[name] for step, by_key in steps.items() if name in by_key}
-        last = jax.device_get(Row(raw(values[name]), at, valid[name]))
-        masks = [_chunk_mask(row, last.mask) for row in chunks]
-        rows = [row._replace(mask=mask) for row, mask in zip(chunks, masks, strict=True)]
+        one = series[key]
+        last = jax.device_get(Row(raw(one.value), one.steps, one.mask))
+        rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
         joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
-        values[name] = unraw(joined.value, plan.value)
-        valid[name] = joined.mask
-        for step, when in joined.steps.items():
-            steps[step][name] = when
-    return LogDict(values, steps=steps, valid=valid, dropped=logs._dropped, stacked=logs.stacked)
+        value = unraw(joined.value, plans[key].value)
+        series[key] = dataclasses.replace(one, value=value, steps=joined.steps, valid=joined.mask)
+    return from_series(series)
 
 
 def _chunk_mask(row: Row, like: Any) -> Any:
@@ -112,21 +116,16 @@ def _chunk_mask(row: Row, like: Any) -> Any:
 
 def happened(logs: LogDict) -> LogDict:
     """Keep only the entries that happened, in at least one lane. Works on the host."""
-    values, valid = dict(logs), dict(logs._valid)
-    steps = {name: dict(by_key) for name, by_key in logs.steps.items()}
+    series = {key: logs.series(key) for key in logs}
     for key, mask in jax.device_get(logs._valid).items():
-        if key in logs.stacked:
+        one = series[key]
+        if one.stacked:
             kept = mask.any(tuple(range(1, mask.ndim)))
             mask = mask[kept]
-            values[key] = jax.tree.map(lambda rows: _take(rows, kept), values[key])
-            for by_key in steps.values():
-                if key in by_key:
-                    by_key[key] = _take(by_key[key], kept)
-        if mask.all():
-            del valid[key]
-        else:
-            valid[key] = jnp.asarray(mask)
-    return LogDict(values, steps=steps, valid=valid, dropped=logs._dropped, stacked=logs.stacked)
+            one = one.map(lambda x: _take(x, kept))
+        valid = None if mask.all() else jnp.asarray(mask)
+        series[key] = dataclasses.replace(one, valid=valid)
+    return from_series(series)
 
 
 def _take(rows: Any, kept: Any) -> Any:

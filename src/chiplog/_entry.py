@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ._jax_compat import zeros
 
@@ -146,11 +147,22 @@ def widen(x: Any, times: int, lanes: tuple[int, ...], wanted: tuple[int, ...]) -
     """Give an array, with `times` leading axes and then `lanes`, the lanes that are `wanted`."""
     if lanes == wanted:
         return x
-    (places,) = embeddings(lanes, wanted)
     shape = jnp.shape(x)
+    if needs_mask(lanes, wanted):
+        room = jnp.broadcast_to(
+            zeros(jax.typeof(x).update(shape=())),
+            (*shape[:times], *wanted, *shape[times + len(lanes) :]),
+        )
+        return lax.dynamic_update_slice(room, x, (0,) * room.ndim)
+    (places,) = embeddings(lanes, wanted)
     missing = [times + i for i in range(len(wanted)) if i not in places]
     target = (*shape[:times], *wanted, *shape[times + len(lanes) :])
     return jnp.broadcast_to(jnp.expand_dims(x, missing), target)
+
+
+def needs_mask(lanes: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Say whether `wanted` has as many axes of lanes, but more lanes on them."""
+    return len(lanes) == len(wanted) and lanes != wanted
 
 
 def embeddings(few: tuple[int, ...], many: tuple[int, ...]) -> list[tuple[int, ...]]:

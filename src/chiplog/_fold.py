@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _buffer, _reduce
-from ._entry import Entry, Loop, Nodes, map_entries, widen
+from ._entry import Entry, Loop, Nodes, map_entries, needs_mask, widen
 from ._interpret import Where
 from ._jax_compat import as_key, is_key, zeros
 from ._plan import Options, Plan, tick_name
@@ -59,6 +59,8 @@ class Fold:
         self._types = {key: _raw_type(plan.value) for key, plan in self._plans.items()}
         self._interval = options.interval
         self._how = options.reduce or "last"
+        # A reduced entry has the step of the last entry in it, or of the one that was kept.
+        self._when = "first" if self._how == "first" else "last"
         self._receive = receive
 
     def start(self) -> State:
@@ -102,6 +104,8 @@ class Fold:
         for key, value in entry.data.items():
             plan = self._plans[key]
             row = Row(raw(value), entry.steps, entry.mask)
+            if row.mask is None and needs_mask(entry.meta.lanes, plan.lanes):
+                row = row._replace(mask=jnp.ones(entry.meta.lanes, jnp.bool_))
             row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
             windowed = tick in state.ticks
             if plan.folded and (windowed or not plan.capacity):
@@ -198,38 +202,36 @@ class Fold:
         return key if tick is None else f"{key} in {tick}"
 
     def _new_fold(self, plan: Plan) -> Any:
-        folds = jax.tree.map(
+        return jax.tree.map(
             lambda x: _reduce.start(self._how, x, plan.lanes), self._types[plan.key]
-        )
-        steps = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), plan.steps)
-        return folds, steps
+        ), jax.tree.map(lambda x: _reduce.start(self._when, x, plan.lanes), plan.steps)
 
-    def _fold(self, fold: Any, row: Any) -> Any:
-        folds, steps = fold
-        value, now, mask = row
-        is_one = lambda x: isinstance(x, _reduce.Folded)  # noqa: E731
-        folds = jax.tree.map(
-            lambda f, x: _reduce.push(self._how, f, x, mask),
-            folds,
-            value,
-            is_leaf=is_one,
+    def _fold(self, fold: Any, row: Row) -> Any:
+        value, steps = fold
+        return (
+            _map_folds(lambda f, x: _reduce.push(self._how, f, x, row.mask), value, row.value),
+            _map_folds(lambda f, x: _reduce.push(self._when, f, x, row.mask), steps, row.steps),
         )
-        if mask is not None:
-            now = jax.tree.map(lambda new, old: jnp.where(mask, new, old), now, steps)
-        return folds, now
 
-    def _unfold(self, plan: Plan, fold: Any) -> tuple[Any, Any]:
+    def _unfold(self, plan: Plan, fold: Any) -> tuple[Row, Any]:
         """Return what was folded as a row, and how many entries went into it, by lane."""
-        folds, steps = fold
-        value = jax.tree.map(
-            lambda f, x: _reduce.finish(self._how, f, x),
-            folds,
-            self._types[plan.key],
-            is_leaf=lambda x: isinstance(x, _reduce.Folded),
+        value, steps = fold
+        count = jax.tree.leaves(value, is_leaf=_is_fold)[0].count
+        types = self._types[plan.key]
+        row = Row(
+            _map_folds(lambda f, x: _reduce.finish(self._how, f, x), value, types),
+            _map_folds(lambda f, x: _reduce.finish(self._when, f, x), steps, plan.steps),
+            count > 0 if plan.conditional and plan.lanes else None,
         )
-        count = jax.tree.leaves(folds, is_leaf=lambda x: isinstance(x, _reduce.Folded))[0].count
-        mask = count > 0 if plan.conditional and plan.lanes else None
-        return Row(value, steps, mask), count
+        return row, count
+
+
+def _is_fold(x: Any) -> bool:
+    return isinstance(x, _reduce.Folded)
+
+
+def _map_folds(function: Callable[..., Any], folds: Any, *rest: Any) -> Any:
+    return jax.tree.map(function, folds, *rest, is_leaf=_is_fold)
 
 
 def raw(value: Any) -> Any:

@@ -87,6 +87,14 @@ host_call_p.def_abstract_eval(lambda answer, *arrays, receive: answer)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
+def static_arguments(f: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the positions and names of the arguments that are static to a jitted function."""
+    info = getattr(f, "_jit_info", None)
+    if info is None:
+        return (), ()
+    return tuple(info.static_argnums), tuple(info.static_argnames)
+
+
 def expanded(eqn: JaxprEqn) -> Jaxpr:
     """Return what a high-level primitive of JAX computes (`custom_root` is one since 0.12)."""
     primitive = eqn.params["_prim"]

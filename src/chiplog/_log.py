@@ -1,13 +1,14 @@
 """The `log` primitive, and what each of JAX's transformations does to it.
 
-It only marks values. Nothing is bound at all unless somebody listens: `spool` and `tap` trace the
-user's function in the `listening` context, which is part of every cache key of JAX, and interpret
-the marks that they find.
+It only marks values. Nothing is bound at all unless somebody listens: `spool` traces the user's
+function in the `listening` context, which is part of every cache key of JAX, and interprets the
+marks that it finds.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -45,12 +46,11 @@ def log(
 ) -> LogDict:
     """Log a dictionary of arrays, numbers or pytrees from anywhere in JAX code.
 
-    Unless the function is called through `spool` or `tap`, this leaves nothing in the compiled
-    program.
+    Unless the function is called through `spool`, this leaves nothing in the compiled program.
 
     Args:
         data: What to log, by name.
-        tags: Labels that `spool` and `tap` can select by.
+        tags: Labels that `spool` can select by.
         prefix: Put in front of every key.
         explicit: Log only for those who ask for the key or a tag by name.
         **steps: Named steps, such as `step=i` or `epoch=e`.
@@ -118,6 +118,8 @@ def _checked_data(data: Any, prefix: Any) -> dict[str, Any]:
 
 
 def _checked_tags(tags: Any) -> tuple[str, ...]:
+    if not isinstance(tags, (str, Iterable)):
+        raise LogTypeError(f"The `tags` of a log are strings, not {_describe(tags)}.")
     given: tuple[Any, ...] = (tags,) if isinstance(tags, str) else tuple(tags)
     for tag in given:
         if not isinstance(tag, str):
@@ -130,6 +132,12 @@ def _check_step(name: str, value: Any) -> None:
         raise LogValueError(
             f"`{name}` cannot be the name of a step, because `logs.{name}` means something else. "
             f"Choose another name, such as `{name}_step=`."
+        )
+    meant = difflib.get_close_matches(name, ("tags", "prefix", "explicit"), n=1, cutoff=0.8)
+    if meant:
+        raise LogValueError(
+            f"`{name}=` would be a named step of the log. Did you mean `{meant[0]}=`? If not, "
+            "choose another name for the step."
         )
     if not _is_loggable(value) or np.ndim(value) != 0:
         raise LogTypeError(
@@ -193,8 +201,7 @@ def _batched(node: Node, size: int) -> Node:
         return jnp.broadcast_to(widened, (*shape[:front], size, *shape[front:]))
 
     meta = dataclasses.replace(node.meta, lanes=(size, *node.meta.lanes))
-    data, steps, mask = jax.tree.map(lane_first, (node.data, node.steps, node.mask))
-    return Entry(data, steps, mask, meta)
+    return jax.tree.map(lane_first, node).replace(meta=meta)  # type: ignore[no-any-return]
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, tree: Any) -> Any:

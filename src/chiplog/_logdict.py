@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from . import _reduce, _show, _tables
-from .errors import LogTypeError, MixedKeyError
+from . import _show, _tables
+from ._reduce import How
+from ._series import Series
+from .errors import LogTypeError
 
 if TYPE_CHECKING:
     import pandas
@@ -62,9 +62,10 @@ class LogDict(dict[str, Any]):
     ) -> None:
         super().__init__(values)
         self.steps = {name: dict(by_key) for name, by_key in (steps or {}).items()}
+        self.stacked = frozenset(stacked)
         self._valid = dict(valid or {})
         self._dropped = dict(dropped or {})
-        self.stacked = frozenset(stacked)
+        self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
 
     def __getattr__(self, name: str) -> dict[str, Any]:
         steps: dict[str, dict[str, Any]] = self.__dict__.get("steps", {})
@@ -73,13 +74,14 @@ class LogDict(dict[str, Any]):
         known = ", ".join(f"`{step}`" for step in steps) or "none"
         raise AttributeError(f"LogDict has no step or attribute `{name}`; its steps are: {known}.")
 
+    def __missing__(self, key: str) -> Any:
+        known = ", ".join(map(repr, self)) or "nothing"
+        raise KeyError(f"{key!r} was not logged; what was: {known}")
+
     @property
     def valid(self) -> dict[str, Any]:
         """Which entries of each key are real, and in which lanes."""
-        return {
-            key: self._valid[key] if key in self._valid else np.ones(self._length(key), bool)
-            for key in self
-        }
+        return {key: self.series(key).mask for key in self}
 
     @property
     def dropped(self) -> dict[str, Any]:
@@ -90,70 +92,35 @@ class LogDict(dict[str, Any]):
         """Concatenate in time: the entries of `other` come after ours."""
         if not isinstance(other, LogDict):
             return NotImplemented
-        both = [key for key in self if key in other]
-        joined = {key: _concatenate(self, other, key) for key in both}
-        steps: dict[str, dict[str, Any]] = {}
-        for name in {**self.steps, **other.steps}:
-            mine, theirs = self.steps.get(name, {}), other.steps.get(name, {})
-            for key in both:
-                if (key in mine) != (key in theirs):
-                    raise MixedKeyError(
-                        f"Cannot join the logs of {key!r}: only one side has the step `{name}`. "
-                        "Log both with the same steps, or rename one side with `.prefix`."
-                    )
-            steps[name] = {**mine, **theirs}
-            steps[name] |= {
-                key: _join(_rows(self, key, mine[key]), _rows(other, key, theirs[key]))
-                for key in both
-                if key in mine
-            }
-        valid = self._valid | other._valid
-        for key in both:
-            if key in valid:
-                valid[key] = _join(*(_lanes(logs._mask(key), valid[key]) for logs in (self, other)))
-        dropped = self._dropped | other._dropped
-        dropped |= {key: self.dropped[key] + other.dropped[key] for key in both if key in dropped}
-        return LogDict(
-            {**self, **other, **joined},
-            steps=steps,
-            valid=valid,
-            dropped=dropped,
-            stacked=self.stacked | other.stacked | set(both),
-        )
+        mine, theirs = self._all(), other._all()
+        joined = {key: mine[key].join(theirs[key], key) for key in mine if key in theirs}
+        return from_series({**mine, **theirs, **joined})
+
+    def __radd__(self, other: Any) -> LogDict:
+        return self if other == 0 else NotImplemented  # So that `sum` works.
 
     def __or__(self, other: Any) -> LogDict:  # type: ignore[override]
         """Merge: a key that both have is taken from `other`."""
         if not isinstance(other, Mapping):
             return NotImplemented
         theirs = other if isinstance(other, LogDict) else LogDict(other)
-        mine = self.filter(lambda key: key not in theirs)
-        return LogDict(
-            {**{key: theirs[key] if key in theirs else self[key] for key in self}, **theirs},
-            steps={
-                name: {**mine.steps.get(name, {}), **theirs.steps.get(name, {})}
-                for name in {**mine.steps, **theirs.steps}
-            },
-            valid=mine._valid | theirs._valid,
-            dropped=mine._dropped | theirs._dropped,
-            stacked=mine.stacked | theirs.stacked,
-        )
+        return from_series({**self._all(), **theirs._all()})
 
-    def filter(self, *names: str | Callable[[str], bool]) -> LogDict:
-        """Keep the keys that match one of `names`: glob patterns, or functions of the key.
+    def copy(self) -> LogDict:
+        """Return a LogDict with the same arrays."""
+        return from_series(self._all())
+
+    def filter(self, *names: str | Iterable[str] | Callable[[str], bool]) -> LogDict:
+        """Keep the keys that match one of `names`: names, glob patterns, or functions of the key.
 
         Examples:
             >>> logs = LogDict({"train/loss": 1.0, "train/lr": 0.1, "eval/loss": 2.0})
             >>> list(logs.filter("train/*"))
             ['train/loss', 'train/lr']
         """
-
-        def kept(key: str) -> bool:
-            return any(
-                fnmatch.fnmatchcase(key, name) if isinstance(name, str) else name(key)
-                for name in names
-            )
-
-        return self._map_keys(lambda key: key if kept(key) else None)
+        tests = [_as_test(name) for name in names]
+        chosen = {key: one for key, one in self._all().items() if any(t(key) for t in tests)}
+        return from_series(chosen)
 
     def prefix(self, prefix: str) -> LogDict:
         """Put `prefix` in front of every key.
@@ -162,41 +129,39 @@ class LogDict(dict[str, Any]):
             >>> LogDict({"loss": 1.0}).prefix("train/")["train/loss"]
             1.0
         """
-        return self._map_keys(lambda key: prefix + key)
+        return from_series({f"{prefix}{key}": one for key, one in self._all().items()})
+
+    def map(self, change: Callable[[Any], Any]) -> LogDict:
+        """Apply a function to every array of values, and leave steps and validity alone.
+
+        `jax.tree.map` would change those as well.
+
+        Examples:
+            >>> LogDict({"loss": 1.0}).map(lambda x: 2 * x)["loss"]
+            2.0
+        """
+        logs = self.copy()
+        dict.update(logs, {key: jax.tree.map(change, value) for key, value in self.items()})
+        return logs
 
     @property
     def slice(self) -> _Slicer:
         """Take entries by their number, for every key with a time axis: `logs.slice[10:20:2]`."""
         return _Slicer(self)
 
-    def reduce(self, how: _reduce.How) -> LogDict:
+    def reduce(self, how: How) -> LogDict:
         """Fold the entries of every key into one, as `spool(f, reduce=how)` would have done."""
-        values: dict[str, Any] = {}
-        for key, value in self.items():
-            if key not in self.stacked:
-                value = jax.tree.map(lambda x: jnp.asarray(x)[None], value)
-            mask = self._valid.get(key)
-            values[key] = jax.tree.map(lambda rows: _fold(how, jnp.asarray(rows), mask), value)
-        return LogDict(
-            values,
-            steps={
-                name: {
-                    key: at[-1] if key in self.stacked and len(at) else at
-                    for key, at in by_key.items()
-                }
-                for name, by_key in self.steps.items()
-            },
-            dropped=self._dropped,
-        )
+        return from_series({key: one.fold(how) for key, one in self._all().items()})
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a DataFrame: one row per entry, one column per number in an entry.
 
-        Needs the extra `chiplog[pandas]`. Keys of different lengths are aligned at their first
-        entry. A step has one column if all keys agree on it, and else one per key.
+        Needs the extra `chiplog[pandas]`. Rows are matched by the named steps that keys share.
+        Without any, keys must have the same number of entries. What was logged once, outside of
+        loops, is in `frame.attrs` if other keys have a time axis.
 
         Examples:
-            >>> logs = LogDict({"loss": np.array([3.0, 1.0])}, stacked=["loss"])
+            >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])
             >>> logs.to_pandas()["loss"].tolist()
             [3.0, 1.0]
         """
@@ -205,11 +170,12 @@ class LogDict(dict[str, Any]):
     def to_xarray(self) -> xarray.Dataset:
         """Return a Dataset with one variable per array, and the steps as coordinates.
 
-        Needs the extra `chiplog[xarray]`. The time axis of a key is called `entry`, or
-        `entry_<key>` where keys have different lengths.
+        Needs the extra `chiplog[xarray]`. Keys with the same steps (or, without steps, of the same
+        length) share a time axis. If there is one in all, it is called `entry`, and else
+        `entry_<first key>`; lanes are called `lane_0`, `lane_1`, ...
 
         Examples:
-            >>> logs = LogDict({"loss": np.array([3.0, 1.0])}, stacked=["loss"])
+            >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])
             >>> logs.to_xarray()["loss"].dims
             ('entry',)
         """
@@ -221,29 +187,50 @@ class LogDict(dict[str, Any]):
     def _repr_html_(self) -> str:
         return _show.as_html(self)
 
-    def _map_keys(self, rename: Callable[[str], str | None]) -> LogDict:
-        names = {key: new for key in self if (new := rename(key)) is not None}
-
-        def renamed(by_key: Mapping[str, Any]) -> dict[str, Any]:
-            return {names[key]: value for key, value in by_key.items() if key in names}
-
-        steps = {name: renamed(by_key) for name, by_key in self.steps.items()}
-        return LogDict(
-            renamed(self),
-            steps={name: by_key for name, by_key in steps.items() if by_key},
-            valid=renamed(self._valid),
-            dropped=renamed(self._dropped),
-            stacked={names[key] for key in self.stacked if key in names},
+    def series(self, key: str) -> Series:
+        """Return one key with everything that is known about it."""
+        lanes, own = self._axes.get(key, (0, None))
+        return Series(
+            self[key],
+            {name: by_key[key] for name, by_key in self.steps.items() if key in by_key},
+            self._valid.get(key),
+            self._dropped.get(key),
+            key in self.stacked,
+            lanes,
+            own,
         )
 
-    def _length(self, key: str) -> tuple[int, ...]:
-        """The shape of the time axis of a key: one number, or none."""
-        leaves = jax.tree.leaves(self[key])
-        return tuple(np.shape(leaves[0])[:1]) if key in self.stacked and leaves else ()
+    def _all(self) -> dict[str, Series]:
+        return {key: self.series(key) for key in self}
 
-    def _mask(self, key: str) -> Any:
-        mask = self.valid[key]
-        return mask if key in self.stacked else jnp.asarray(mask)[None]
+
+def from_series(series: Mapping[str, Series]) -> LogDict:
+    """Make a LogDict of its keys."""
+    steps: dict[str, dict[str, Any]] = {}
+    for key, one in series.items():
+        for name, at in one.steps.items():
+            steps.setdefault(name, {})[key] = at
+    logs = LogDict(
+        {key: one.value for key, one in series.items()},
+        steps=steps,
+        valid={key: one.valid for key, one in series.items() if one.valid is not None},
+        dropped={key: one.dropped for key, one in series.items() if one.dropped is not None},
+        stacked=(key for key, one in series.items() if one.stacked),
+    )
+    logs._axes = {key: (one.lanes, one.own) for key, one in series.items()}
+    return logs
+
+
+def _as_test(name: str | Iterable[str] | Callable[[str], bool]) -> Callable[[str], bool]:
+    if callable(name):
+        return name
+    names = (name,) if isinstance(name, str) else tuple(name)
+    return lambda key: any(matches(key, one) for one in names)
+
+
+def matches(key: str, name: str) -> bool:
+    """Say whether a key is meant by a name or glob pattern."""
+    return key == name or fnmatch.fnmatchcase(key, name)
 
 
 class _Slicer:
@@ -256,27 +243,13 @@ class _Slicer:
                 f"`logs.slice[...]` takes a slice such as `logs.slice[10:20]`, not {index!r}. "
                 "For one entry write `logs.slice[i:i + 1]`."
             )
-        logs = self._logs
-
-        def cut(by_key: Mapping[str, Any]) -> dict[str, Any]:
-            return {
-                key: jax.tree.map(lambda x: x[index], value) if key in logs.stacked else value
-                for key, value in by_key.items()
-            }
-
-        return LogDict(
-            cut(logs),
-            steps={name: cut(by_key) for name, by_key in logs.steps.items()},
-            valid=cut(logs._valid),
-            dropped=logs._dropped,
-            stacked=logs.stacked,
-        )
+        return from_series({key: one.cut(index) for key, one in self._logs._all().items()})
 
 
 def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
     # Keys and steps keep their order, which JAX would lose with dictionaries.
     children = (*logs.values(), tuple(logs.steps.values()), logs._valid, logs._dropped)
-    return children, (tuple(logs), tuple(logs.steps), logs.stacked)
+    return children, (tuple(logs), tuple(logs.steps), logs.stacked, _Aside(logs._axes))
 
 
 def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
@@ -290,67 +263,27 @@ def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
 
 def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
     # Not through __init__: this runs on every call of a spooled function.
-    keys, names, stacked = aux
+    keys, names, stacked, aside = aux
     logs = LogDict.__new__(LogDict)
     dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
     steps, logs._valid, logs._dropped = children[-3:]
     logs.steps = dict(zip(names, steps))  # noqa: B905 (this is the hot path)
     logs.stacked = stacked
+    logs._axes = aside.axes
     return logs
 
 
+class _Aside:
+    """How to read the axes of a LogDict. It makes no difference to the type of the tree."""
+
+    def __init__(self, axes: dict[str, tuple[int, int | None]]) -> None:
+        self.axes = axes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Aside)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 jax.tree_util.register_pytree_with_keys(LogDict, _flatten_with_keys, _unflatten, _flatten)
-
-
-def _rows(logs: LogDict, key: str, value: Any) -> Any:
-    if key in logs.stacked:
-        return value
-    return jax.tree.map(lambda x: jnp.asarray(x)[None], value)
-
-
-def _concatenate(a: LogDict, b: LogDict, key: str) -> Any:
-    before, after = _rows(a, key, a[key]), _rows(b, key, b[key])
-
-    def types(rows: Any) -> list[Any]:
-        return [(np.shape(x)[1:], jnp.asarray(x).dtype) for x in jax.tree.leaves(rows)]
-
-    same = jax.tree.structure(before) == jax.tree.structure(after)
-    if not same or types(before) != types(after):
-        raise MixedKeyError(
-            f"Cannot join the logs of {key!r}: one side has entries of {_types(before)}, the "
-            f"other of {_types(after)}. Rename one side with `.prefix`, or convert it first."
-        )
-    return jax.tree.map(_join, before, after)
-
-
-def _join(a: Any, b: Any) -> Any:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return np.concatenate([a, b])
-    return jnp.concatenate([jnp.asarray(a), jnp.asarray(b)])
-
-
-def _lanes(mask: Any, like: Any) -> Any:
-    """Give a mask over entries the lanes of `like`."""
-    extra = np.shape(like)[np.ndim(mask) :]
-    widened = jnp.reshape(mask, np.shape(mask) + (1,) * len(extra))
-    return jnp.broadcast_to(widened, np.shape(mask) + extra)
-
-
-def _fold(how: _reduce.How, rows: Any, mask: Any) -> Any:
-    lanes = () if mask is None else np.shape(mask)[1:]
-    row = jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype)
-
-    def step(folded: _reduce.Folded, now: Any) -> tuple[_reduce.Folded, None]:
-        value, flag = now
-        return _reduce.push(how, folded, value, flag), None
-
-    folded, _ = jax.lax.scan(step, _reduce.start(how, row, lanes), (rows, mask))
-    return _reduce.finish(how, folded, row)
-
-
-def _types(value: Any) -> str:
-    shapes = [
-        f"{jnp.asarray(x).dtype}[{','.join(map(str, np.shape(x)[1:]))}]"
-        for x in jax.tree.leaves(value)
-    ]
-    return ", ".join(shapes) or "nothing"

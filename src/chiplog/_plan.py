@@ -8,19 +8,26 @@ thinned out or reduced on the way, needs a state that the loops carry.
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 
 from ._buffer import check_overflow
-from ._entry import Entry, Loop, Node, Nodes, alike, embeddings, map_entries
+from ._entry import Entry, Loop, Node, Nodes, alike, embeddings, entries, map_entries, needs_mask
 from ._interpret import Where
 from ._jax_compat import is_key
-from ._reduce import How, reduction
-from .errors import LogTypeError, LogValueError, MixedKeyError, UnboundedLogError
+from ._logdict import matches
+from ._reduce import How, check_function, reduction
+from .errors import (
+    LogTypeError,
+    LogValueError,
+    MixedKeyError,
+    NothingSelectedWarning,
+    UnboundedLogError,
+)
 
 SPILL_ROWS = 1024
 SPILL_NUMBERS = 1 << 18
@@ -40,9 +47,11 @@ class Options:
     overflow: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str):
+            raise LogTypeError(f"`prefix` must be a string, not {self.prefix!r}.")
         for name in ("interval", "capacity"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and (type(value) is not int or value < 1):
                 raise LogValueError(f"`{name}` must be a whole number above 0, not {value!r}.")
         if self.reduce is not None:
             reduction(self.reduce)
@@ -52,9 +61,7 @@ class Options:
         """Say whether a key of an entry was asked for."""
         if self.argnames is None and self.tags is None:
             return not entry.meta.explicit
-        by_name = self.argnames is None or any(
-            fnmatch.fnmatchcase(key, name) for name in self.argnames
-        )
+        by_name = self.argnames is None or any(matches(key, name) for name in self.argnames)
         by_tag = self.tags is None or not set(self.tags).isdisjoint(entry.meta.tags)
         return by_name and by_tag
 
@@ -63,7 +70,13 @@ def names(given: str | Iterable[str] | None, option: str) -> tuple[str, ...] | N
     """Normalise the value of `argnames` or `tags`."""
     if given is None:
         return None
-    given = (given,) if isinstance(given, str) else tuple(given)
+    try:
+        given = (given,) if isinstance(given, str) else tuple(given)
+    except TypeError as error:
+        raise LogTypeError(
+            f"`{option}` takes a string or several, not {given!r}. The arguments of the function "
+            "go into a second pair of parentheses: `chiplog.spool(f)(x)`."
+        ) from error
     for name in given:
         if not isinstance(name, str):
             raise LogTypeError(f"`{option}` takes strings, but one of them is {name!r}.")
@@ -113,6 +126,8 @@ def make_plans(
     for nodes, where in found:
         for node in nodes:
             _note(plans, node, where, (), options)
+    if found and not plans and (options.argnames or options.tags):
+        _warn_of_nothing(found, options)
     for plan in plans.values():
         plan.value, plan.steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((*plan.lanes, *x.shape), x.dtype),
@@ -120,6 +135,22 @@ def make_plans(
         )
         _decide(plan, options, traced)
     return plans
+
+
+def _warn_of_nothing(found: Sequence[tuple[Nodes, Where]], options: Options) -> None:
+    there = [entry for nodes, _ in found for entry in entries(nodes)]
+    keys = sorted({key for entry in there for key in entry.data})
+    tags = sorted({tag for entry in there for tag in entry.meta.tags})
+    asked = ", ".join(
+        f"{name}={value!r}"
+        for name, value in (("argnames", options.argnames), ("tags", options.tags))
+        if value is not None
+    )
+    warnings.warn(
+        f"Nothing is collected: {asked} selects none of the keys {keys} with tags {tags}.",
+        NothingSelectedWarning,
+        stacklevel=2,
+    )
 
 
 def _note(
@@ -177,6 +208,10 @@ def _check_same(plan: Plan, value: Any, steps: Any, site: str) -> None:
 
 def _join_lanes(plan: Plan, lanes: tuple[int, ...], site: str) -> None:
     """A key may be logged inside and outside of `vmap`: outside, for all lanes at once."""
+    if needs_mask(plan.lanes, lanes):  # As of `lax.map`, whose last batch is smaller.
+        plan.lanes = tuple(map(max, plan.lanes, lanes))
+        plan.conditional = True
+        return
     few, many = sorted((plan.lanes, lanes), key=len)
     if few != many and len(embeddings(few, many)) != 1:
         raise MixedKeyError(
@@ -204,6 +239,8 @@ def _decide(plan: Plan, options: Options, traced: bool) -> None:
             f"{options.reduce!r}. Use `reduce='first'` or 'last', or select other keys with "
             "`argnames`."
         )
+    if callable(options.reduce):
+        check_function(options.reduce, plan.value, plan.key)
     if plan.folded and not windowed:
         return
     bound = plan.kept if windowed else plan.count

@@ -6,6 +6,7 @@ static. Each combination of structure and static values is a `Program` of its ow
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class Program:
 
     def __init__(self, f: Callable[..., Any], tree: Any, static: dict[int, Any], traced: bool):
         self.traced = traced
-        self._f, self._tree, self._static = f, tree, static
+        self._f, self._tree, self._static = f, tree, static  # `f` is a weak reference.
         self._jitted: Callable[..., Any] | None = None
         self._pending: tuple[Any, Any, Any] | None = None
         self._static_outputs = False
@@ -50,7 +51,7 @@ class Program:
         if self._pending is not None:
             self._pending = None
         if self._static_outputs:
-            out = jax.tree.map(_Static.unwrap, out, is_leaf=lambda x: isinstance(x, _Static))
+            out = jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one)
         return out, more
 
     def _body(self, *leaves: Any) -> Any:
@@ -66,21 +67,34 @@ class Program:
         return [jax.typeof(leaf) for leaf in leaves]
 
     def _trace(self, leaves: Sequence[Any]) -> tuple[compat.Jaxpr, Any]:
-        out_tree = None
+        out_tree, f = None, self._f()
 
         def flat(*dynamic: Any) -> list[Any]:
             nonlocal out_tree
             rest = iter(dynamic)
             total = len(dynamic) + len(self._static)
             full = [self._static[i] if i in self._static else next(rest) for i in range(total)]
-            args, kwargs = jax.tree.unflatten(self._tree, full)
-            out = jax.tree.map(self._wrap_output, self._f(*args, **kwargs))
+            args, kwargs = jax.tree.map(
+                _Static.unwrap, jax.tree.unflatten(self._tree, full), is_leaf=_Static.is_one
+            )
+            out = jax.tree.map(self._wrap_output, f(*args, **kwargs))
             outs: list[Any]
             outs, out_tree = jax.tree.flatten(out)
             return outs
 
-        with listening(True):
-            return jax.make_jaxpr(flat)(*leaves), out_tree
+        flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spooled")
+        try:
+            with listening(True):
+                return jax.make_jaxpr(flat)(*leaves), out_tree
+        except (
+            jax.errors.ConcretizationTypeError,
+            jax.errors.TracerIntegerConversionError,
+        ) as error:
+            error.add_note(
+                "chiplog traces every argument that is an array or a number, as `jax.jit` does. To "
+                "make a number static, bind it before: `chiplog.spool(functools.partial(f, n=3))`."
+            )
+            raise
 
     def _wrap_output(self, leaf: Any) -> Any:
         if isinstance(leaf, (*DYNAMIC, bool)):
@@ -92,8 +106,9 @@ class Program:
 class Programs:
     """All programs of one function."""
 
-    def __init__(self, f: Callable[..., Any], make: Callable[..., Program]) -> None:
+    def __init__(self, f: Callable[[], Any], make: Callable[..., Program]) -> None:
         self._f, self._make = f, make
+        self._static_numbers, self._static_names = compat.static_arguments(f())
         self._kinds: dict[Any, _Kind] = {}
         self._flat: dict[tuple[type, ...], Program] = {}
 
@@ -103,6 +118,8 @@ class Programs:
         program = None if kwargs else self._flat.get(tuple(map(type, args)))
         if program is not None and compat.trace_is_clean():
             return program.call(args)
+        if self._static_numbers or self._static_names:
+            args, kwargs = self._mark_static(args, kwargs)
         leaves, tree = compat.flatten((args, kwargs))
         signature = (tree, *map(type, leaves))
         kind = self._kinds.get(signature)
@@ -120,6 +137,34 @@ class Programs:
         if static:
             leaves = [leaf for i, leaf in enumerate(leaves) if i not in kind.static]
         return program.call(leaves)
+
+    def _mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Wrap what is static to the function itself, because it is jitted so."""
+        numbers = [i % len(args) for i in self._static_numbers if -len(args) <= i < len(args)]
+        return (
+            tuple(_Static(arg) if i in numbers else arg for i, arg in enumerate(args)),
+            {k: _Static(arg) if k in self._static_names else arg for k, arg in kwargs.items()},
+        )
+
+
+def programs_of(f: Callable[..., Any], options: Any, make: Callable[..., Program]) -> Programs:
+    """Return the programs of a function, the same ones for the same function and options.
+
+    So `spool(f)(x)` in a loop compiles once, as `jax.jit(f)(x)` does.
+    """
+    if not callable(f):
+        raise LogTypeError(f"Only functions can be spooled, not {f!r}.")
+    try:
+        known = _programs.setdefault(f, {})
+        reference: Callable[[], Any] = weakref.ref(f)
+    except TypeError:  # It cannot be hashed, or not be referred to weakly.
+        return Programs(lambda: f, make)
+    if options not in known:
+        known[options] = Programs(reference, make)
+    return known[options]
+
+
+_programs: weakref.WeakKeyDictionary[Any, dict[Any, Programs]] = weakref.WeakKeyDictionary()
 
 
 class _Kind:
@@ -148,7 +193,7 @@ def _checked_hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @jax.tree_util.register_pytree_node_class
 class _Static:
-    """An output that is no array: it travels in the structure of the outputs."""
+    """An argument or output that is no array: it travels in the structure around the arrays."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -160,6 +205,18 @@ class _Static:
     def tree_unflatten(cls, static: _Static, children: Any) -> _Static:
         del children
         return static
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Static) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    @staticmethod
+    def is_one(leaf: Any) -> bool:
+        return isinstance(leaf, _Static)
 
     @staticmethod
     def unwrap(leaf: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .errors import LogValueError
+from .errors import LogTypeError, LogValueError
 
 How = str | Callable[[Any, Any], Any]
 
@@ -45,6 +45,24 @@ def reduction(how: How) -> Reduction:
     )
 
 
+def check_function(function: Callable[[Any, Any], Any], value: Any, key: str) -> None:
+    """Refuse a function that does not fold two values of a key into one of their type."""
+    for x in jax.tree.leaves(value):
+        try:
+            out = jax.eval_shape(function, x, x)
+            problem = None if out.shape == x.shape else f"makes {out.dtype}{out.shape} of them"
+        except Exception as error:
+            problem = f"fails with {type(error).__name__}"
+        if problem:
+            name = getattr(function, "__name__", repr(function))
+            raise LogTypeError(
+                f"`reduce={name}` cannot fold the entries of {key!r}: a function given there takes "
+                f"two of them, such as the fold so far and the next entry, and returns one; given "
+                f"two of {x.dtype}{x.shape}, it {problem}. Usual reductions go by name: "
+                f"{', '.join(map(repr, REDUCTIONS))}."
+            )
+
+
 def start(how: How, value: Any, lanes: tuple[int, ...]) -> Folded:
     """Begin to fold values of the type of `value` (an array or a shape)."""
     return Folded(jnp.zeros(lanes, jnp.int32), reduction(how).start(value))
@@ -68,6 +86,17 @@ def push(how: How, folded: Folded, value: Any, mask: Any) -> Folded:
 def finish(how: How, folded: Folded, value: Any) -> Any:
     """Return the reduced value, of the dtype that jax.numpy's reduction would give it."""
     return reduction(how).finish(folded.state, _widen(folded.count, value), value)
+
+
+def over_rows(how: How, rows: Any, mask: Any, lanes: tuple[int, ...]) -> Any:
+    """Fold the rows of an array, those where `mask` is true."""
+    row = jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype)
+
+    def step(folded: Folded, now: Any) -> tuple[Folded, None]:
+        return push(how, folded, *now), None
+
+    folded, _ = jax.lax.scan(step, start(how, row, lanes), (rows, mask))
+    return finish(how, folded, row)
 
 
 def _widen(x: Any, value: Any) -> Any:

@@ -34,27 +34,33 @@ def as_html(logs: LogDict) -> str:
 
 
 def _describe(logs: LogDict, key: str) -> str:
+    leaves = jax.tree_util.tree_leaves_with_path(logs[key])
+    one = logs.series(key)
     cells = [
-        f"{jax.tree_util.keystr(path)} {_array(leaf)}".lstrip()
-        for path, leaf in jax.tree_util.tree_leaves_with_path(logs[key])
+        f"{jax.tree_util.keystr(path)} {_array(leaf, one.mask)}".lstrip()
+        for path, leaf in leaves[:SHOWN]
     ]
-    notes = [f"{name} {_ends(by_key[key])}" for name, by_key in logs.steps.items() if key in by_key]
-    for count, what in ((_total(logs.dropped[key]), "dropped"), (_invalid(logs, key), "invalid")):
+    if len(leaves) > SHOWN:
+        cells.append(f"and {len(leaves) - SHOWN} more arrays")
+    notes = [f"{name} {_ends(at, one.mask)}" for name, at in one.steps.items()]
+    for count, what in ((_total(logs.dropped[key]), "dropped"), (_invalid(one.mask), "invalid")):
         if count:
             notes.append(f"{count} {what}")
     return ", ".join(cells) + (f"  ({', '.join(notes)})" if notes else "")
 
 
-def _array(leaf: Any) -> str:
+def _array(leaf: Any, mask: Any) -> str:
     if not hasattr(leaf, "dtype"):
         return repr(leaf)
-    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}] = {_ends(leaf)}"
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}] = {_ends(leaf, mask)}"
 
 
-def _ends(leaf: Any) -> str:
-    if isinstance(leaf, jax.core.Tracer):
+def _ends(leaf: Any, mask: Any) -> str:
+    """The first and last numbers among those that are real."""
+    if isinstance(leaf, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
         return "(traced)"
-    flat = plain(leaf).reshape(-1)
+    numbers = plain(leaf)
+    flat = numbers.reshape(-1) if np.all(mask) else numbers[np.asarray(mask)].reshape(-1)
     if flat.size <= SHOWN:
         return " ".join(map(_number, flat)) or "(empty)"
     return f"{_number(flat[0])} ... {_number(flat[-1])}"
@@ -64,8 +70,7 @@ def _number(x: Any) -> str:
     return f"{x:.4g}" if np.issubdtype(x.dtype, np.inexact) else str(x)
 
 
-def _invalid(logs: LogDict, key: str) -> int:
-    mask = logs.valid[key]
+def _invalid(mask: Any) -> int:
     return 0 if isinstance(mask, jax.core.Tracer) else int(np.size(mask) - np.sum(mask))
 
 

@@ -20,7 +20,7 @@ from ._interpret import Meaning, Where, interpret, survey
 from ._log import emit, listening
 from ._logdict import LogDict
 from ._plan import Options, Plan, make_plans, names, restrict
-from ._program import Program, Programs
+from ._program import Program, programs_of
 from ._reduce import How
 
 P = ParamSpec("P")
@@ -41,17 +41,19 @@ def spool(
     """Make a function that returns `(output, logs)`.
 
     The function is compiled, once for every shape of its arguments, as by `jax.jit`. Arguments
-    that are no arrays or numbers (strings, functions, `True`, ...) are static.
+    that are no arrays or numbers (strings, functions, `True`, ...) are static, and so are those
+    that are static to `f` itself. Bind a number that must be static with `functools.partial`.
 
     Args:
         f: Any function of JAX code, jitted or not.
         argnames: Collect only these keys (names or glob patterns).
         tags: Collect only what was logged with one of these tags.
-        keep_logs: Leave the `log` calls in, for a `spool` or `tap` further out.
+        keep_logs: Leave the `log` calls in, for a `spool` further out.
         interval: Keep every `interval`-th iteration of loops, beginning with the first.
         reduce: Fold the entries of each key into one, while the loop runs: "mean", "sum", "min",
             "max", "std", "first", "last", or a function of two values. Together with `interval`,
-            fold each window of that many iterations.
+            fold each window of that many iterations. A folded entry has the step of the last
+            entry in it.
         prefix: Put in front of every key.
         capacity: Keep at most this many entries of a key that is logged in a loop. Needed for
             while loops inside of a trace, where the number of entries is not known.
@@ -87,7 +89,7 @@ def spool(
         capacity,
         overflow,
     )
-    programs = Programs(f, functools.partial(_Spooled, options))
+    programs = programs_of(f, options, functools.partial(_Spooled, options))
 
     @functools.wraps(f)
     def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
@@ -143,7 +145,10 @@ class _Spooled(Program):
     def _call_by_host(self, leaves: Sequence[Any]) -> Any:
         self._spilled.clear()
         out, logs = jax.block_until_ready(self.run(leaves))
-        return out, happened(with_spilled(logs, self._spilled, self._plans, self._options.prefix))
+        prefix = self._options.prefix
+        spilled = {prefix + key: rows for key, rows in self._spilled.items()}
+        plans = {prefix + key: plan for key, plan in self._plans.items()}
+        return out, happened(with_spilled(logs, spilled, plans))
 
     def _receive(self, key: str, row: Row) -> None:
         copied = jax.tree.map(np.array, row)  # JAX takes its buffers back.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import MissingExtraError
+from .errors import LogValueError, MissingExtraError
 
 if TYPE_CHECKING:
     import pandas
@@ -19,51 +19,100 @@ if TYPE_CHECKING:
 
 
 def to_pandas(logs: LogDict) -> pandas.DataFrame:
-    """One row per entry, one column per number in an entry."""
+    """One row per entry, matched by steps; one column per number in an entry."""
     pandas = _import("pandas")
-    columns: dict[str, Any] = {}
-    for name, by_key in logs.steps.items():
-        tables = {key: _rows(logs, key, at) for key, at in by_key.items()}
-        first = next(iter(tables.values()))
-        if all(np.array_equal(first, table) for table in tables.values()):
-            tables = {"": first}
-        for key, table in tables.items():
-            columns.update(_columns(f"{name}[{key}]" if key else name, table))
-    for key, value in logs.items():
-        mask = _rows(logs, key, logs.valid[key])
-        for path, leaf in jax.tree_util.tree_leaves_with_path(value):
-            label = key + jax.tree_util.keystr(path)
-            columns.update(_columns(label, _rows(logs, key, leaf), mask))
-    frame = pandas.DataFrame({name: pandas.Series(column) for name, column in columns.items()})
+    in_time = [key for key in logs if key in logs.stacked]
+    once = {} if not in_time else {key: logs[key] for key in logs if key not in logs.stacked}
+    groups = _groups(logs, in_time or list(logs))
+    frames = []
+    for keys in groups:
+        columns: dict[str, Any] = {}
+        for key in keys:
+            one = logs.series(key).time_first()
+            mask = np.asarray(one.mask)
+            for name, at in one.steps.items():
+                columns.update(_step_columns(name, plain(at), mask))
+            for path, leaf in jax.tree_util.tree_leaves_with_path(one.value):
+                columns.update(_columns(key + jax.tree_util.keystr(path), plain(leaf), mask))
+        frames.append(pandas.DataFrame(columns))
+    frame = frames[0] if frames else pandas.DataFrame()
+    for keys, more in zip(groups[1:], frames[1:], strict=True):
+        shared = [name for name in frame.columns if name in more.columns]
+        if not shared:
+            raise LogValueError(
+                f"The keys {groups[0]} and {keys} cannot be put into one table: they have no named "
+                "step in common, and not the same number of entries. Log them with the same step, "
+                "or make a table of some keys: `logs.filter(...).to_pandas()`."
+            )
+        frame = frame.merge(more, on=shared, how="outer")
     frame.index.name = "entry"
+    frame.attrs.update(once)
     return frame  # type: ignore[no-any-return]
 
 
 def to_xarray(logs: LogDict) -> xarray.Dataset:
     """One variable per array, and the steps as coordinates."""
     xarray = _import("xarray")
-    lengths = {np.shape(logs.valid[key])[0] for key in logs.stacked}
+    in_time = [key for key in logs if key in logs.stacked]
+    groups = _groups(logs, in_time)
     variables: dict[str, Any] = {}
     coords: dict[str, Any] = {}
-    for key, value in logs.items():
-        time = "entry" if len(lengths) == 1 else f"entry_{key}"
-        lead = [time] if key in logs.stacked else []
+    for keys in [*groups, *([key] for key in logs if key not in logs.stacked)]:
+        suffix = "" if len(groups) == 1 else f"_{keys[0]}"
+        for key in keys:
+            one = logs.series(key)
+            if one.stacked:
+                one = one.time_first()
+            lead = [*(f"entry{suffix}",) * one.stacked]
+            lead += [f"lane_{i}" for i in range(np.ndim(one.mask) - one.stacked)]
 
-        def array(x: Any, name: str, lead: list[str] = lead) -> tuple[list[str], Any]:
-            numbers = plain(x)
-            extra = range(numbers.ndim - len(lead))
-            return [*lead, *(f"{name}_dim_{i}" for i in extra)], numbers
+            def array(x: Any, name: str, lead: list[str] = lead) -> tuple[list[str], Any]:
+                numbers = plain(x)
+                extra = range(numbers.ndim - len(lead))
+                return [*lead[: numbers.ndim], *(f"{name}_dim_{i}" for i in extra)], numbers
 
-        for path, leaf in jax.tree_util.tree_leaves_with_path(value):
-            name = key + jax.tree_util.keystr(path)
-            variables[name] = array(leaf, name)
-        mask = logs.valid[key]
-        if not np.all(mask):
-            variables[f"{key}.valid"] = array(mask, key)
-        for step, by_key in logs.steps.items():
-            if key in by_key:
-                coords[f"{step}[{key}]"] = array(by_key[key], key)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(one.value):
+                name = key + jax.tree_util.keystr(path)
+                variables[name] = array(leaf, name)
+            if not np.all(one.mask):
+                variables[f"{key}.valid"] = array(one.mask, key)
+            for step, at in one.steps.items():
+                coords[step + suffix if one.stacked else f"{step}_{key}"] = array(at, key)
     return xarray.Dataset(variables, coords)
+
+
+def _groups(logs: LogDict, keys: list[str]) -> list[list[str]]:
+    """Put keys together whose entries belong together: with equal steps, and as many of them.
+
+    Without steps, the number of entries must do.
+    """
+    groups: list[list[str]] = []
+    for key in keys:
+        for group in groups:
+            if _belong_together(logs, group[0], key):
+                group.append(key)
+                break
+        else:
+            groups.append([key])
+    if len({len(_time_first(logs, group[0])[0]) for group in groups}) == 1 and any(
+        not logs.series(group[0]).steps for group in groups
+    ):
+        groups = [[key for group in groups for key in group]]
+    return groups
+
+
+def _belong_together(logs: LogDict, a: str, b: str) -> bool:
+    (mask, steps), (other_mask, other_steps) = _time_first(logs, a), _time_first(logs, b)
+    return (
+        len(mask) == len(other_mask)
+        and set(steps) == set(other_steps)
+        and all(np.array_equal(steps[name], other_steps[name]) for name in steps)
+    )
+
+
+def _time_first(logs: LogDict, key: str) -> tuple[Any, dict[str, Any]]:
+    one = logs.series(key).time_first()
+    return np.asarray(one.mask), {name: plain(at) for name, at in one.steps.items()}
 
 
 def plain(leaf: Any) -> Any:
@@ -79,12 +128,17 @@ def plain(leaf: Any) -> Any:
 _FLOATS = (np.float16, np.float32, np.float64)
 
 
-def _rows(logs: LogDict, key: str, value: Any) -> Any:
-    return plain(value) if key in logs.stacked else plain(value)[None]
+def _step_columns(name: str, at: Any, mask: Any) -> dict[str, Any]:
+    """One column, if all lanes that logged were at the same step."""
+    rows, real = at.reshape(len(at), -1), mask.reshape(len(mask), -1)
+    first = np.take_along_axis(rows, real.argmax(1)[:, None], 1)
+    if np.all((rows == first) | ~real):
+        return _columns(name, first[:, 0], real.any(1))
+    return _columns(name, at, mask)
 
 
-def _columns(label: str, table: Any, mask: Any = None) -> dict[str, Any]:
-    if mask is not None and not np.all(mask):
+def _columns(label: str, table: Any, mask: Any) -> dict[str, Any]:
+    if not np.all(mask):
         mask = mask.reshape(mask.shape + (1,) * (table.ndim - mask.ndim))
         table = np.where(mask, table.astype(np.result_type(table.dtype, np.float16)), np.nan)
     if table.ndim == 1:

@@ -10,6 +10,7 @@ __all__ = [
     "LogValueError",
     "MissingExtraError",
     "MixedKeyError",
+    "NothingSelectedWarning",
     "UnboundedLogError",
     "UnsupportedError",
 ]
@@ -81,6 +82,19 @@ class UnboundedLogError(ChiplogError, ValueError):
         ... except ValueError as error:
         ...     print(type(error).__name__)
         UnboundedLogError
+    """
+
+
+class NothingSelectedWarning(UserWarning):
+    """A filter selects none of the keys that a function logs.
+
+    Examples:
+        >>> import chiplog, warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = chiplog.spool(lambda x: chiplog.log({"loss": x}), "lost")(1.0)
+        >>> caught[0].category.__name__
+        'NothingSelectedWarning'
     """
 
 
