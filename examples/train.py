@@ -4,6 +4,8 @@ Nothing is carried out of the loop by hand: the training step calls `chiplog.log
 `chiplog.spool` returns what it logged along with the result.
 """
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import plotext
@@ -20,9 +22,9 @@ def predict(params, x):
     return (x @ weights + bias)[:, 0]
 
 
-def loss(params, x, y):
+def loss(params, x, y, i):
     error = predict(params, x) - y
-    chiplog.log({"worst": jnp.max(jnp.abs(error))}, tags="debug")
+    chiplog.log({"worst": jnp.max(jnp.abs(error))}, tags="debug", step=i)
     return jnp.mean(error**2)
 
 
@@ -36,14 +38,29 @@ def train(key):
     x = jnp.linspace(-2, 2, 128)[:, None]
     y = jnp.sin(3 * x[:, 0])
 
-    def step(params, i):
-        value, grads = jax.value_and_grad(loss)(params, x, y)
+    def step(carry, i):
+        params, momentum = carry
+        value, grads = jax.value_and_grad(loss)(params, x, y, i)
         norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
-        rate = 0.05 * jnp.cos(0.5 * jnp.pi * i / STEPS)
+        rate = 0.02 * jnp.cos(0.5 * jnp.pi * i / STEPS)
         chiplog.log({"loss": value, "grad norm": norm, "rate": rate}, step=i)
-        return jax.tree.map(lambda p, g: p - rate * g, params, grads), None
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        params = jax.tree.map(lambda p, m: p - rate * m, params, momentum)
+        return (params, momentum), None
 
-    return jax.lax.scan(step, params, jnp.arange(STEPS))[0]
+    start = (params, jax.tree.map(jnp.zeros_like, params))
+    return jax.lax.scan(step, start, jnp.arange(STEPS))[0]
+
+
+def plot(steps, values):
+    plotext.clear_figure()
+    plotext.plot(steps.tolist(), values.tolist())
+    plotext.yscale("log")
+    plotext.xticks(range(0, STEPS + 1, 100))
+    plotext.plotsize(80, 18)
+    plotext.theme("clear")
+    text = plotext.build()
+    return text if sys.stdout.isatty() else plotext.uncolorize(text)
 
 
 def main():
@@ -55,14 +72,8 @@ def main():
     print("\nEvery 50th step, as a table (logs.slice[::50].to_pandas()):\n")
     print(logs.slice[::50].to_pandas().to_string(index=False, float_format="%.4f"))
 
-    plotext.clear_figure()
-    plotext.plot(logs.step["loss"].tolist(), logs["loss"].tolist())
-    plotext.yscale("log")
-    plotext.title("loss by step")
-    plotext.plotsize(80, 18)
-    plotext.theme("clear")
-    print()
-    plotext.show()
+    print("\nThe loss by step:\n")
+    print(plot(logs.step["loss"], logs["loss"]))
 
     means = chiplog.spool(train, "loss", interval=100, reduce="mean")
     _, windows = means(jax.random.key(0))
