@@ -266,10 +266,14 @@ def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
     keys, names, stacked, aside = aux
     logs = LogDict.__new__(LogDict)
     dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
-    steps, logs._valid, logs._dropped = children[-3:]
-    logs.steps = dict(zip(names, steps))  # noqa: B905 (this is the hot path)
-    logs.stacked = stacked
-    logs._axes = aside.axes
+    steps, valid, dropped = children[-3:]
+    logs.__dict__ = {
+        "steps": dict(zip(names, steps)) if names else {},  # noqa: B905 (they are as many)
+        "stacked": stacked,
+        "_valid": valid,
+        "_dropped": dropped,
+        "_axes": aside.axes,
+    }
     return logs
 
 

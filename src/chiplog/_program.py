@@ -29,7 +29,8 @@ class Program:
     def __init__(self, f: Callable[..., Any], tree: Any, static: dict[int, Any], traced: bool):
         self.traced = traced
         self._f, self._tree, self._static = f, tree, static  # `f` is a weak reference.
-        self._jitted: Callable[..., Any] | None = None
+        self._jitted: Any = None
+        self._ready = False  # It has run before, and returns what the user gets.
         self._pending: tuple[Any, Any, Any] | None = None
         self._static_outputs = False
 
@@ -48,10 +49,13 @@ class Program:
             donated = () if self.traced else _donated(self._pending[1])
             self._jitted = jax.jit(self._body, donate_argnums=donated)
         out, more = self._jitted(*leaves)
-        if self._pending is not None:
-            self._pending = None
+        if self._ready:  # Asked after the call, which may have traced something else.
+            return out, more
+        self._pending = None
         if self._static_outputs:
             out = jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one)
+        else:
+            self._ready = True
         return out, more
 
     def _body(self, *leaves: Any) -> Any:
@@ -99,7 +103,7 @@ class Program:
     def _wrap_output(self, leaf: Any) -> Any:
         if isinstance(leaf, (*DYNAMIC, bool)):
             return leaf
-        self._static_outputs = True
+        self._static_outputs, self._ready = True, False
         return _Static(leaf)
 
 

@@ -124,23 +124,23 @@ class _Spooled(Program):
     def call(self, leaves: Sequence[Any]) -> Any:
         if self._by_host is False:
             try:
-                return self._call_on_device(leaves)
+                out, logs = self.run(leaves)
+                return out, (self._finished(logs) if logs._valid else logs)
             except _NeedsHostError:
                 pass
         # Entries come to the host as the program runs, so runs must not overlap.
         with self._lock:
             if not self._by_host:
                 try:
-                    result = self._call_on_device(leaves)
+                    out, logs = self.run(leaves)
                     self._by_host = False
-                    return result
+                    return out, self._finished(logs)
                 except _NeedsHostError:
                     self._by_host = True
             return self._call_by_host(leaves)
 
-    def _call_on_device(self, leaves: Sequence[Any]) -> Any:
-        out, logs = self.run(leaves)
-        return out, (happened(logs) if logs._valid and not self.traced else logs)
+    def _finished(self, logs: LogDict) -> LogDict:
+        return logs if self.traced else happened(logs)
 
     def _call_by_host(self, leaves: Sequence[Any]) -> Any:
         self._spilled.clear()
