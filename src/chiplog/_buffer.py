@@ -28,10 +28,9 @@ class Buffer(NamedTuple):
 
 
 class Thinned(NamedTuple):
-    """Which entry is in which row, and the distance between entries that are kept."""
+    """How often the distance between entries that are kept has doubled."""
 
-    number: Any
-    stride: Any
+    level: Any
 
 
 def start(row: Any, capacity: int, overflow: str) -> Buffer:
@@ -39,7 +38,7 @@ def start(row: Any, capacity: int, overflow: str) -> Buffer:
     rows = jax.tree.map(lambda x: jnp.zeros((capacity + 1, *x.shape), x.dtype), row)
     extra: Any = ()
     if overflow == "thin":
-        extra = Thinned(jnp.full(capacity, -1, jnp.int32), jnp.int32(1))
+        extra = Thinned(jnp.int32(0))
     return Buffer(rows, jnp.int32(0), extra)
 
 
@@ -62,7 +61,7 @@ def push(
     elif overflow == "last":
         slot = pushed % capacity
     elif overflow == "thin":
-        slot, extra = _thin(pushed, extra, count)
+        slot, extra = _thin(pushed, extra, count > 0, capacity)
     else:
         slot = jnp.minimum(pushed, capacity)
     if wanted is not None:
@@ -83,9 +82,8 @@ def finish(buffer: Buffer, overflow: str) -> tuple[Any, Any, Any]:
         oldest = jnp.where(pushed > capacity, pushed % capacity, 0)
         places = (places + oldest) % capacity
     elif overflow == "thin":
-        kept = (extra.number >= 0) & (extra.number % extra.stride == 0)
-        places = jnp.argsort(jnp.where(kept, extra.number, jnp.iinfo(jnp.int32).max))
-        valid = kept[places]
+        valid = places * 2**extra.level < pushed
+        places = _thinned_slot(places, extra.level, capacity)
     if overflow in ("last", "thin"):
         rows = jax.tree.map(lambda x: x[places], rows)
     else:
@@ -106,16 +104,26 @@ def _capacity(rows: Any) -> int:
     return int(jax.tree.leaves(rows)[0].shape[0]) - 1
 
 
-def _thin(pushed: Any, extra: Thinned, count: Any) -> tuple[Any, Thinned]:
-    # When all rows are taken by entries that the stride keeps, the stride doubles, and every
-    # second of them makes room.
-    number, stride = extra
-    capacity = number.shape[0]
-    replaceable = (number < 0) | (number % stride != 0)
-    candidate = (pushed % stride == 0) & (count > 0)
-    stride = jnp.where(candidate & ~jnp.any(replaceable), 2 * stride, stride)
-    replaceable = (number < 0) | (number % stride != 0)
+def _thin(pushed: Any, extra: Thinned, wanted: Any, capacity: int) -> tuple[Any, Thinned]:
+    # Entries 0, s, 2s, ... are kept, until that would be more than fit; then the stride s doubles.
+    stride = 2**extra.level
+    candidate = wanted & (pushed % stride == 0)
+    level = extra.level + (candidate & (pushed // stride == capacity)).astype(jnp.int32)
+    stride = 2**level
     kept = candidate & (pushed % stride == 0)
-    slot = jnp.where(kept, jnp.argmax(replaceable), capacity)
-    number = jnp.where(jnp.arange(capacity) == slot, pushed, number)
-    return slot, Thinned(number, stride)
+    slot = _thinned_slot(pushed // stride, level, capacity)
+    return jnp.where(kept, slot, capacity), Thinned(level)
+
+
+def _thinned_slot(number: Any, level: Any, capacity: int) -> Any:
+    """Where the `number`-th of the entries that are kept is.
+
+    When the stride doubles, those with an even number stay where they are, and are half as many;
+    new ones take the places of those with an odd number, in order.
+    """
+    half = (capacity + 1) // 2
+
+    def before(_: Any, number: Any) -> Any:
+        return jnp.where(number < half, 2 * number, 2 * (number - half) + 1)
+
+    return lax.fori_loop(0, level, before, number)

@@ -31,8 +31,8 @@ class Meta:
     times: tuple[int, ...] = ()
     lanes: tuple[int, ...] = ()
     # A while loop inside of a checkpointed function is run again in the backward pass, with its
-    # logs. An entry that may be such a repetition is marked here.
-    repeats: bool = False
+    # logs. Entries with the same token may be such repetitions of each other.
+    token: int | None = dataclasses.field(default=None, compare=False)
     site: str = dataclasses.field(default="", compare=False)
 
 

@@ -16,6 +16,7 @@ log, and hand everything else through:
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _jax_compat as compat
-from ._entry import Entry, Nodes, map_entries, masked
+from ._entry import Entry, Nodes, entries, map_entries, masked
 from ._interpret import (
     Meaning,
     Silent,
@@ -52,10 +53,11 @@ class _Outside(Meaning):
     """Passes entries on as outputs; those in while loops stay, tied to the state, a counter."""
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        if not where.unbounded:
+        here = where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
+        if not here:
             return relabelled(nodes, where), state
         nodes, _ = lax.optimization_barrier((nodes, state))
-        emit(map_entries(_repeatable, nodes))
+        emit(map_entries(_with_token, nodes))
         return (), state
 
     def iterated(self, state: State, where: Where) -> State:
@@ -63,8 +65,13 @@ class _Outside(Meaning):
         return state + 1
 
 
-def _repeatable(entry: Entry) -> Entry:
-    return entry.replace(meta=dataclasses.replace(entry.meta, repeats=True))
+def _with_token(entry: Entry) -> Entry:
+    if entry.meta.token is not None:
+        return entry
+    return entry.replace(meta=dataclasses.replace(entry.meta, token=next(_tokens)))
+
+
+_tokens = itertools.count()
 
 
 def _params_log(params: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -113,13 +113,31 @@ def interpret(
     return [read(atom) for atom in jaxpr.outvars], state, nodes
 
 
-def survey(jaxpr: Jaxpr, where: Where) -> list[tuple[Nodes, Where]]:
-    """List what a jaxpr logs, by type, in program order and without running anything."""
+class Found(NamedTuple):
+    """Something that a jaxpr logs, by type, and where."""
+
+    nodes: Nodes
+    where: Where
+    again: bool  # It is in the backward pass of a checkpointed function.
+
+
+def survey(jaxpr: Jaxpr, where: Where, again: bool = False) -> list[Found]:
+    """List what a jaxpr logs, in program order and without running anything."""
     jaxpr, _ = open_jaxpr(jaxpr)
-    found: list[tuple[Nodes, Where]] = []
+    found: list[Found] = []
     for eqn in jaxpr.eqns:
         if eqn.primitive is log_p:
-            found.append((logged(eqn.params, [atom.aval for atom in eqn.invars]), where))
+            nodes = logged(eqn.params, [atom.aval for atom in eqn.invars])
+            found.append(Found(nodes, where, again))
+        elif eqn.primitive is compat.shard_map_p and logs(eqn):
+            # What comes out depends on how the values differ between devices.
+            nodes = jax.eval_shape(
+                lambda *args, eqn=eqn, where=where: rules[compat.shard_map_p](
+                    eqn, list(args), (), Collect(), where
+                )[2],
+                *(atom.aval for atom in eqn.invars),
+            )
+            found.append(Found(nodes, where, again))
         elif logs(eqn):
             inside = where
             if eqn.primitive is compat.scan_p:
@@ -128,26 +146,40 @@ def survey(jaxpr: Jaxpr, where: Where) -> list[tuple[Nodes, Where]]:
                 inside = where.enter("while", None)
             elif eqn.primitive is compat.cond_p:
                 inside = dataclasses.replace(where, conditional=True)
-            if eqn.primitive is compat.shard_map_p:
-                # What comes out depends on how the values differ between devices.
-                types = [atom.aval for atom in eqn.invars]
-                nodes = jax.eval_shape(
-                    lambda *args, eqn=eqn, where=where: rules[compat.shard_map_p](
-                        eqn, list(args), (), Collect(), where
-                    )[2],
-                    *types,
-                )
-                found.append((nodes, where))
-            else:
-                again = eqn.primitive is compat.remat_p and eqn.params["differentiated"]
-                for sub in _running(eqn):
-                    below = survey(sub, inside)
-                    if again:
-                        below = [(OnlyFirst.fresh(nodes), place) for nodes, place in below]
-                    found += below
-                    inside = inside.after(*open_jaxpr(sub)[0].eqns)
+            second = eqn.primitive is compat.remat_p and eqn.params["differentiated"]
+            for sub in _running(eqn):
+                found += survey(sub, inside, again or second)
+                inside = inside.after(*open_jaxpr(sub)[0].eqns)
         where = where.after(eqn)
     return found
+
+
+def repetitions(found: Sequence[Found]) -> frozenset[Any]:
+    """Find the entries that are logged again when a checkpointed function is run again.
+
+    Of the entries with one token, the first is the forward pass, whatever it is inside of.
+    """
+    seen: set[int] = set()
+    repeated = set()
+    for nodes, where, again in found:
+        for entry in entries(nodes):
+            token = entry.meta.token
+            if token is not None and token in seen and again:
+                repeated.add((token, where))
+            elif token is not None:
+                seen.add(token)
+    return frozenset(repeated)
+
+
+def without(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Nodes:
+    """Leave out entries that are repetitions."""
+    if not repeated:
+        return nodes
+    return tuple(
+        node
+        for node in nodes
+        if not any((entry.meta.token, where) in repeated for entry in entries([node]))
+    )
 
 
 def _running(eqn: JaxprEqn) -> list[Jaxpr]:
@@ -243,22 +275,3 @@ class Collect(Meaning):
                 "of the `shard_map` and log it outside."
             )
         return relabelled(nodes, where), state
-
-
-class OnlyFirst(Meaning):
-    """Drops what is logged for the second time when a checkpointed function is run again."""
-
-    def __init__(self, meaning: Meaning) -> None:
-        self._meaning = meaning
-        self.iterated = meaning.iterated  # type: ignore[method-assign]
-        self.left = meaning.left  # type: ignore[method-assign]
-
-    @staticmethod
-    def fresh(nodes: Nodes) -> Nodes:
-        return tuple(
-            node for node in nodes if not any(entry.meta.repeats for entry in entries([node]))
-        )
-
-    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        nodes = self.fresh(nodes)
-        return self._meaning.log(nodes, state, where) if nodes else ((), state)

@@ -6,6 +6,7 @@ static. Each combination of structure and static values is a `Program` of its ow
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,8 @@ class Program:
         self.traced = traced
         self._f, self._tree, self._static = f, tree, static  # `f` is a weak reference.
         self._jitted: Any = None
+        self._donated: dict[Any, tuple[int, ...]] = {}
+        self._variants: dict[tuple[int, ...], Any] = {}
         self._ready = False  # It has run before, and returns what the user gets.
         self._pending: tuple[Any, Any, Any] | None = None
         self._static_outputs = False
@@ -44,11 +47,11 @@ class Program:
 
     def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
         """Run the compiled program."""
-        if self._jitted is None:
-            self._pending = (self._types(leaves), *self._trace(leaves))
-            donated = () if self.traced else _donated(self._pending[1])
-            self._jitted = jax.jit(self._body, donate_argnums=donated)
-        out, more = self._jitted(*leaves)
+        try:
+            out, more = (self._jitted or self._variant(leaves))(*leaves)
+        except _DonatesOtherwiseError:  # Which buffers are donated may depend on the shapes.
+            self._jitted = None
+            out, more = self._variant(leaves)(*leaves)
         if self._ready:  # Asked after the call, which may have traced something else.
             return out, more
         self._pending = None
@@ -58,12 +61,28 @@ class Program:
             self._ready = True
         return out, more
 
-    def _body(self, *leaves: Any) -> Any:
+    def _variant(self, leaves: Sequence[Any]) -> Callable[..., Any]:
+        """Find or make the jitted function that donates what these arguments should."""
+        types = tuple(self._types(leaves))
+        if types not in self._donated:
+            self._pending = (types, *self._trace(leaves))
+            self._donated[types] = () if self.traced else _donated(self._pending[1])
+        donated = self._donated[types]
+        if donated not in self._variants:
+            body = functools.partial(self._body, donated)
+            self._variants[donated] = jax.jit(body, donate_argnums=donated)
+            if len(self._variants) == 1:  # The usual case: this one does for all shapes.
+                self._jitted = self._variants[donated]
+        return self._variants[donated]
+
+    def _body(self, donated: tuple[int, ...], *leaves: Any) -> Any:
         pending = self._pending  # Another thread may be done with it at any time.
-        if pending is not None and pending[0] == self._types(leaves):
+        if pending is not None and pending[0] == tuple(self._types(leaves)):
             _, closed, out_tree = pending
         else:
             closed, out_tree = self._trace(leaves)
+            if not self.traced and _donated(closed) != donated:
+                raise _DonatesOtherwiseError
         outs, more = self.interpret(closed, leaves)
         return jax.tree.unflatten(out_tree, outs), more
 
@@ -105,6 +124,10 @@ class Program:
             return leaf
         self._static_outputs, self._ready = True, False
         return _Static(leaf)
+
+
+class _DonatesOtherwiseError(Exception):
+    """The function gives away other arguments at these shapes than at those seen before."""
 
 
 class Programs:

@@ -155,7 +155,8 @@ def _mean_start(value: Any) -> Any:
 
 def _mean_finish(state: Any, count: Any, value: Any) -> Any:
     total, _ = state
-    return (total / count.astype(total.real.dtype)).astype(_averaged(value))
+    # Of nothing, it is zero: a NaN would be taken for one of the program's.
+    return (total / jnp.maximum(count, 1).astype(total.real.dtype)).astype(_averaged(value))
 
 
 def _std_start(value: Any) -> Any:
@@ -175,7 +176,7 @@ def _std_step(state: Any, x: Any, count: Any) -> Any:
 def _std_finish(state: Any, count: Any, value: Any) -> Any:
     _, squares = state
     dtype = jnp.zeros((), _averaged(value)).real.dtype
-    return jnp.sqrt(squares / count.astype(squares.dtype)).astype(dtype)
+    return jnp.sqrt(squares / jnp.maximum(count, 1).astype(squares.dtype)).astype(dtype)
 
 
 def _extreme(pick: Callable[[Any, Any], Any]) -> Reduction:

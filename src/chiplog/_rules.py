@@ -20,7 +20,6 @@ from ._entry import Entry, Node, Nodes, absent, alike, entries, map_entries, mas
 from ._interpret import (
     Collect,
     Meaning,
-    OnlyFirst,
     Outcome,
     Silent,
     State,
@@ -237,7 +236,7 @@ def _remat(
         # The backward pass of a checkpointed function. Its inputs pass a barrier, or XLA would
         # share the recomputation with the forward pass and save no memory.
         args = lax.optimization_barrier(invals) if params["prevent_cse"] else invals
-        return interpret(params["jaxpr"], args, state, OnlyFirst(meaning), where)
+        return interpret(params["jaxpr"], args, state, meaning, where)
 
     def call(state: State, *args: Any) -> Outcome:
         return interpret(params["jaxpr"], args, state, meaning, where)

@@ -16,7 +16,7 @@ from . import _rules as _rules  # and this one fills the table of rules.
 from ._assemble import assemble, happened, with_spilled
 from ._entry import Nodes
 from ._fold import Fold, Row, State
-from ._interpret import Meaning, Where, interpret, survey
+from ._interpret import Meaning, Where, interpret, repetitions, survey, without
 from ._log import emit, listening
 from ._logdict import LogDict
 from ._plan import Options, Plan, make_plans, names, restrict
@@ -111,13 +111,16 @@ class _Spooled(Program):
 
     def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
         options = self._options
-        plans = make_plans(survey(closed, Where()), options, self.traced)
+        found = survey(closed, Where())
+        repeated = repetitions(found)
+        once = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
+        plans = make_plans(once, options, self.traced)
         if any(plan.overflow == "spill" for plan in plans.values()):
             if not self._by_host:
                 raise _NeedsHostError
-            self._plans = plans
+            self._plans = {**self._plans, **plans}  # Other shapes may have other keys.
         fold = Fold(plans, options, self._receive)
-        meaning = _Collecting(options, plans, fold)
+        meaning = _Collecting(options, plans, fold, repeated)
         outs, state, nodes = interpret(closed, args, fold.start(), meaning, Where())
         return outs, assemble(plans, nodes, fold.finish(state), options.prefix)
 
@@ -162,10 +165,14 @@ class _NeedsHostError(Exception):
 class _Collecting(Meaning):
     """Stacks what has a fixed number, and folds the rest."""
 
-    def __init__(self, options: Options, plans: dict[str, Plan], fold: Fold) -> None:
+    def __init__(
+        self, options: Options, plans: dict[str, Plan], fold: Fold, repeated: frozenset[Any]
+    ) -> None:
         self._options, self._plans, self._fold = options, plans, fold
+        self._repeated = repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        nodes = without(nodes, where, self._repeated)
         selects = self._options.selects
         if listening.value is not None:
             keep_all = self._options.keep_logs
