@@ -17,7 +17,7 @@ from jax import lax
 from . import _buffer, _reduce
 from ._entry import Entry, Loop, Nodes, map_entries, needs_mask, widen
 from ._interpret import Where
-from ._jax_compat import as_key, is_key, zeros
+from ._jax_compat import as_key, is_key, vary, zeros
 from ._plan import Options, Plan, tick_name
 
 
@@ -69,7 +69,8 @@ class Fold:
             if self._interval is not None:
                 ticks.update({tick: jnp.int32(0) for tick in plan.ticks})
             if plan.capacity:
-                buffers[key] = _buffer.start(self._row_type(plan), plan.capacity, plan.overflow)
+                empty = _buffer.start(self._row_type(plan), plan.capacity, plan.overflow)
+                buffers[key] = _varying(empty, plan)
             if plan.folded:
                 folds.update({name: self._new_fold(plan) for name in self._fold_names(plan)})
         return State(ticks, buffers, folds)
@@ -202,9 +203,11 @@ class Fold:
         return key if tick is None else f"{key} in {tick}"
 
     def _new_fold(self, plan: Plan) -> Any:
-        return jax.tree.map(
-            lambda x: _reduce.start(self._how, x, plan.lanes), self._types[plan.key]
-        ), jax.tree.map(lambda x: _reduce.start(self._when, x, plan.lanes), plan.steps)
+        value, steps = (
+            jax.tree.map(lambda x: _reduce.start(how, x, plan.lanes), types)
+            for how, types in ((self._how, self._types[plan.key]), (self._when, plan.steps))
+        )
+        return _varying((value, steps), plan)
 
     def _fold(self, fold: Any, row: Row) -> Any:
         value, steps = fold
@@ -224,6 +227,10 @@ class Fold:
             count > 0 if plan.conditional and plan.lanes else None,
         )
         return row, count
+
+
+def _varying(state: Any, plan: Plan) -> Any:
+    return jax.tree.map(lambda x: vary(x, plan.varying), state)
 
 
 def _is_fold(x: Any) -> bool:

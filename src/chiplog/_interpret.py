@@ -35,6 +35,13 @@ class Meaning:
         """Take entries in: into the state, or passed on as outputs, or both."""
         raise NotImplementedError
 
+    def later(self) -> Meaning | None:
+        """The meaning in branches, if their entries may be handed to `log` after them.
+
+        That keeps the state out of the branches, which matters if it is large.
+        """
+        return None
+
     def iterated(self, state: State, where: Where) -> State:
         """An iteration of the loop `where` has ended."""
         del where
@@ -211,6 +218,18 @@ def jaxpr_logs(jaxpr: Jaxpr) -> bool:
 
 _logs_cache: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _loops_cache: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def has_logging_loop(jaxpr: Jaxpr) -> bool:
+    """Say whether there is a loop in a jaxpr, at any depth, that logs."""
+    return any(
+        logs(eqn)
+        and (
+            eqn.primitive in (compat.scan_p, compat.while_p)
+            or any(map(has_logging_loop, subjaxprs(eqn)))
+        )
+        for eqn in open_jaxpr(jaxpr)[0].eqns
+    )
 
 
 def _count_loops(eqn: JaxprEqn) -> int:

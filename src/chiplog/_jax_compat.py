@@ -312,9 +312,15 @@ def manual_axes(params: dict[str, Any]) -> frozenset[str]:
     return frozenset(params[name])
 
 
+def vary(value: Any, axes: frozenset[str]) -> Any:
+    """Say that a value inside `shard_map` may differ over mesh axes."""
+    missing = tuple(axes - varying_axes(value))
+    return jax.lax.pcast(value, missing, to="varying") if missing else value
+
+
 def varying_axes(value: Any) -> frozenset[str]:
-    """Return the mesh axes over which a value inside `shard_map` differs."""
-    aval = jax.typeof(value)
+    """Return the mesh axes over which a value (or type) inside `shard_map` differs."""
+    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
     manual = getattr(aval, "mat", None)
     return frozenset(manual.varying if manual is not None else aval.vma)
 

@@ -73,7 +73,8 @@ class Program:
             self._variants[donated] = jax.jit(body, donate_argnums=donated)
             if len(self._variants) == 1:  # The usual case: this one does for all shapes.
                 self._jitted = self._variants[donated]
-        return self._variants[donated]
+        variant: Callable[..., Any] = self._variants[donated]
+        return variant
 
     def _body(self, donated: tuple[int, ...], *leaves: Any) -> Any:
         pending = self._pending  # Another thread may be done with it at any time.

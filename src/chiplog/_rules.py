@@ -24,12 +24,14 @@ from ._interpret import (
     Silent,
     State,
     Where,
+    has_logging_loop,
     interpret,
     jaxpr_logs,
     rule_for,
 )
 from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, split, subjaxprs
 from ._log import listening
+from .errors import UnsupportedError
 
 
 @rule_for(compat.scan_p)
@@ -114,50 +116,71 @@ def _cond(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     index, *operands = invals
+    branches = eqn.params["branches"]
+    if "branches_platforms" in eqn.params:
+        raise UnsupportedError(
+            f"There is a `chiplog.log` inside `jax.lax.platform_dependent` at "
+            f"{compat.source_line(eqn)}. Move the `log` call outside of it: return the value and "
+            "log it there."
+        )
     maybe = dataclasses.replace(where, conditional=True)
-    places = []
-    for branch in eqn.params["branches"]:
-        places.append(maybe)
-        maybe = maybe.after(*open_jaxpr(branch)[0].eqns)
+    later = None if any(map(has_logging_loop, branches)) else meaning.later()
+    given, inner = (state, meaning) if later is None else ((), later)
 
     # Trace the branches first: their outputs must have one type, so the entries of all of them
     # are laid out in common slots.
-    traced = [
-        jax.make_jaxpr(
+    traced, place = [], maybe
+    for branch in branches:
+        closed, shapes = jax.make_jaxpr(
             lambda state, *args, branch=branch, place=place: interpret(
-                branch, args, state, meaning, place
+                branch, args, state, inner, place
             ),
             return_shape=True,
-        )(state, *operands)
-        for branch, place in zip(eqn.params["branches"], places, strict=True)
+        )(given, *operands)
+        traced.append((closed, jax.tree.structure(shapes)))
+        place = place.after(*open_jaxpr(branch)[0].eqns)
+    types = [jax.tree.unflatten(tree, closed.out_avals)[2] for closed, tree in traced]
+    slots, assignment = _lay_out(types)
+    varying = [
+        compat.varying_axes(index).union(
+            *(
+                compat.varying_axes(leaf)
+                for nodes, taken in zip(types, assignment, strict=True)
+                for node, its_slot in zip(nodes, taken, strict=True)
+                if its_slot == slot
+                for leaf in jax.tree.leaves(node)
+            )
+        )
+        for slot in range(len(slots))
     ]
-    slots, assignment = _lay_out([shapes[2] for _, shapes in traced])
 
     def filling(number: int) -> Callable[..., Any]:
-        closed, shapes = traced[number]
+        closed, tree = traced[number]
 
         def run(state: State, *args: Any) -> Any:
-            flat = jax.tree.leaves((state, args))
-            outs, state, nodes = jax.tree.unflatten(
-                jax.tree.structure(shapes), jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *flat)
-            )
+            flat = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves((state, args)))
+            outs, state, nodes = jax.tree.unflatten(tree, flat)
             made: list[Any] = [None] * len(slots)
             for node, slot in zip(nodes, assignment[number], strict=True):
                 made[slot] = node
             filled = [
-                jax.tree.leaves(absent(template) if node is None else _as(template, node))
-                for template, node in zip(slots, made, strict=True)
+                [compat.vary(leaf, axes) for leaf in jax.tree.leaves(_fitted(template, node))]
+                for template, node, axes in zip(slots, made, varying, strict=True)
             ]
             return outs, state, filled
 
         return run
 
-    branches = [filling(number) for number in range(len(traced))]
-    outs, state, filled = lax.switch(index, branches, state, *operands)
+    outs, given, filled = lax.switch(
+        index, [filling(number) for number in range(len(traced))], given, *operands
+    )
     nodes = tuple(
         jax.tree.unflatten(jax.tree.structure(template), leaves)
         for template, leaves in zip(slots, filled, strict=True)
     )
+    if later is None:
+        return outs, given, nodes
+    nodes, state = meaning.log(nodes, state, maybe) if nodes else ((), state)
     return outs, state, nodes
 
 
@@ -192,8 +215,10 @@ def _lay_out(branches: Sequence[Nodes]) -> tuple[list[Node], list[list[int]]]:
     return templates, assignment
 
 
-def _as(template: Node, node: Node) -> Node:
-    """Give a node that happened the mask that its slot calls for."""
+def _fitted(template: Node, node: Node | None) -> Node:
+    """Give a node the mask that its slot calls for; make one that did not happen of None."""
+    if node is None:
+        return absent(template)  # type: ignore[no-any-return]
     wants_mask = any(entry.mask is not None for entry in entries([template]))
     has_mask = all(entry.mask is not None for entry in entries([node]))
     return masked([node], True)[0] if wants_mask and not has_mask else node
@@ -400,8 +425,7 @@ def _shard_map(
         front = len(entry.meta.times)
 
         def widen(leaf: Any) -> Any:
-            missing = tuple(differs - varying(leaf))
-            leaf = lax.pcast(leaf, missing, to="varying") if missing else leaf
+            leaf = compat.vary(leaf, differs) if params["check_vma"] else leaf
             return _Placed(jnp.expand_dims(leaf, front), (*(None,) * front, names))
 
         lanes = (math.prod(mesh.shape[name] for name in names), *entry.meta.lanes)

@@ -181,6 +181,9 @@ class _Collecting(Meaning):
         state = self._fold.push(state, restrict(ours, lambda key, _: not self._stacked(key)), where)
         return restrict(ours, lambda key, _: self._stacked(key)), state
 
+    def later(self) -> Meaning:
+        return _Later(self._options)
+
     def iterated(self, state: State, where: Where) -> State:
         return self._fold.tick(state, str(where))
 
@@ -189,3 +192,18 @@ class _Collecting(Meaning):
 
     def _stacked(self, key: str) -> bool:
         return self._plans[key].stacked
+
+
+class _Later(Meaning):
+    """Passes on what somebody wants."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
+        del where
+        everything = listening.value is not None
+        return restrict(nodes, lambda k, e: everything or self._options.selects(k, e)), state
+
+    def later(self) -> Meaning:
+        return self
