@@ -487,6 +487,40 @@ def grad_of_scan_of_while(xs):
     return jax.grad(lambda x: lax.scan(body, x, xs)[0])(xs[0])
 
 
+def _checkpointed_steps(x, key):
+    def body(carry, x):
+        i = lax.while_loop(lambda i: i < 2, lambda i: log({key: i}) or i + 1, jnp.float32(0))
+        return jnp.sin(carry * x * i), None
+
+    return lax.scan(checkpoint(body), 1.0, x)[0]
+
+
+@program(reverse=False)
+def remat_of_scan_of_remat_of_while(xs):
+    return jax.grad(checkpoint(partial(_checkpointed_steps, key="i")))(xs)
+
+
+@program(reverse=False)
+def remat_of_remat_of_while(xs):
+    return jax.grad(checkpoint(checkpoint(partial(_checkpointed_steps, key="i"))))(xs)
+
+
+@program(reverse=False)
+def remat_of_while_with_a_log_in_its_test(xs):
+    def body(carry, x):
+        def test(i):
+            log({"i": i})
+            return i < 2
+
+        i = lax.while_loop(test, lambda i: i + 1, jnp.float32(0))
+        return carry + jnp.sin(jnp.sin(x) * i), None
+
+    def f(xs):
+        return lax.scan(checkpoint(body), 0.0, xs)[0]
+
+    return jax.grad(f)(xs) + jax.grad(checkpoint(f))(xs)
+
+
 @jax.custom_jvp
 def cubed(x):
     log({"cubed": x})
@@ -682,6 +716,35 @@ def shard_map_in_scan(xs):
         return x + 1
 
     return lax.scan(lambda c, _: (f(c), None), jnp.arange(2.0), None, length=3)[0] + 0 * xs[0]
+
+
+@program(
+    expected=[
+        ((0,), "small", jnp.float32(1.0), {}),
+        *[((1,), "big", jnp.float32(5.0 + i), {}) for i in range(2)],
+        ((0,), "small", jnp.float32(2.0), {}),
+    ],
+    batched=False,
+    reverse=False,
+    lanes=(2,),
+)
+def cond_in_scan_in_shard_map(xs):
+    def body(x, _):
+        def big(x):
+            log({"big": x.sum()})
+            return x + 0.5
+
+        def small(x):
+            log({"small": x.sum()})
+            return 2 * x
+
+        return lax.cond(x[1] > 2, big, small, x), None
+
+    @partial(jax.shard_map, mesh=mesh(), in_specs=P("d"), out_specs=P("d"))
+    def f(x):
+        return lax.scan(body, x, None, length=2)[0]
+
+    return f(jnp.arange(4.0)) + 0 * xs[0]
 
 
 @program(batched=False)

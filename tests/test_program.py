@@ -160,6 +160,74 @@ def test_donated_buffers_are_donated():
     assert not x.is_deleted()
 
 
+def test_what_is_donated_may_depend_on_the_shape():
+    """An array that the function does not give away is never deleted."""
+    taken = jax.jit(lambda x: chiplog.log({"x": x.sum()}) and x + 1, donate_argnums=0)
+    spooled = chiplog.spool(lambda x: taken(x) if len(x) == 4 else x * 2)
+    for _ in range(2):
+        four, five = jnp.ones(4), jnp.ones(5)
+        spooled(four)
+        spooled(five)
+        assert four.is_deleted()
+        assert not five.is_deleted()
+
+
+def test_what_is_logged_may_depend_on_the_shape():
+    """Also where entries go by way of the host."""
+
+    def f(x, n):
+        def body(i):
+            chiplog.log({f"key {x.ndim}": i})
+            return i + 1
+
+        return lax.while_loop(lambda i: i < n, body, 0)
+
+    spooled = chiplog.spool(f)
+    for x in (jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros(2)):
+        logs = spooled(x, 3000)[1]
+        assert list(logs) == [f"key {x.ndim}"]
+        assert len(logs[f"key {x.ndim}"]) == 3000
+
+
+def test_debugging_modes_work_too():
+    """`disable_jit` runs loops in Python; `debug_nans` finds none of ours."""
+
+    def f(n):
+        return lax.while_loop(lambda i: i < n, lambda i: chiplog.log({"i": i}) and i + 1, 0.0)
+
+    with jax.disable_jit():
+        assert chiplog.spool(f)(1030.0)[1]["i"].shape == (1030,)
+    with jax.debug_nans(True):
+        logs = chiplog.spool(f, reduce="mean")(-1.0)[1]
+    assert not logs.valid["i"]
+
+
+def test_a_spool_inside_of_shard_map_keeps_a_state_per_device():
+    """Reductions and buffers differ between devices, as what they hold does."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def loop(x):
+        def body(c, _):
+            chiplog.log({"c": c.sum()})
+            return c + 1, None
+
+        return lax.scan(body, x, None, length=6)[0]
+
+    for options, want in (
+        ({"reduce": "mean"}, [6, 10]),
+        ({"capacity": 2}, [9, 11, 13, 15]),
+        ({"interval": 3}, [1, 7, 5, 11]),
+        ({"interval": 3, "reduce": "sum"}, [9, 27, 21, 39]),
+    ):
+
+        @jax.jit
+        @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+        def f(x, options=options):
+            return jnp.atleast_1d(chiplog.spool(loop, **options)(x)[1]["c"])
+
+        assert f(jnp.arange(4.0)).tolist() == want
+
+
 def test_errors_of_the_function_are_its_own():
     """They come out as they were raised, and a later call works."""
     broken = True
