@@ -265,6 +265,36 @@ def test_sharded_arguments_stay_sharded():
     np.testing.assert_array_equal(y, logs["x"][-1] + 1)
 
 
+EXPLICIT = {
+    "scan": lambda log, x: lax.scan(lambda c, _: (log(c) and c * 2, None), x, None, length=3)[0],
+    "while": lambda log, x: lax.while_loop(lambda c: c.sum() < 400, lambda c: log(c) and c * 2, x),
+    "cond": lambda log, x: lax.cond(x.sum() > 3, lambda: log(x) and x, lambda: x * 2),
+    "vmap cond": lambda log, x: jax.vmap(
+        lambda v: lax.cond(v > 3, lambda: log(v) and v, lambda: v * 2)
+    )(x),
+    "vmap while": lambda log, x: jax.vmap(
+        lambda v: lax.while_loop(lambda c: c < 20, lambda c: log(c) and c * 2, v + 1)
+    )(x),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"capacity": 2}, {"interval": 2}, {"reduce": "sum"}])
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_shardings_may_be_part_of_types(name, options):
+    """On a mesh with explicit axes, what comes out is what comes out without a mesh."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    x = jnp.arange(8.0)
+
+    def f(x):
+        return EXPLICIT[name](lambda value: chiplog.log({"x": value}), x)
+
+    y, logs = chiplog.spool(f, **options)(x)
+    with jax.set_mesh(mesh):
+        spread, spread_logs = chiplog.spool(f, **options)(jax.device_put(x, P("d")))
+    np.testing.assert_array_equal(spread, y)
+    jax.tree.map(np.testing.assert_array_equal, dict(spread_logs), dict(logs))
+
+
 def test_threads_do_not_mix_their_entries():
     """Two calls of one spooled function at the same time."""
 

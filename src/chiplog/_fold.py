@@ -17,7 +17,7 @@ from jax import lax
 from . import _buffer, _reduce
 from ._entry import Entry, Loop, Nodes, map_entries, needs_mask, widen
 from ._interpret import Where
-from ._jax_compat import as_key, is_key, vary, zeros
+from ._jax_compat import as_key, gathered, is_key, vary, zeros
 from ._plan import Options, Plan, tick_name
 
 
@@ -70,7 +70,7 @@ class Fold:
                 ticks.update({tick: jnp.int32(0) for tick in plan.ticks})
             if plan.capacity:
                 empty = _buffer.start(self._row_type(plan), plan.capacity, plan.overflow)
-                buffers[key] = _varying(empty, plan)
+                buffers[key] = _typed(empty, plan)
             if plan.folded:
                 folds.update({name: self._new_fold(plan) for name in self._fold_names(plan)})
         return State(ticks, buffers, folds)
@@ -104,7 +104,9 @@ class Fold:
     def _take(self, state: State, entry: Entry, tick: str) -> State:
         for key, value in entry.data.items():
             plan = self._plans[key]
+            # Loops carry one type of state, whatever the program does to the layout of values.
             row = Row(raw(value), entry.steps, entry.mask)
+            row = jax.tree.map(lambda x: gathered(x, plan.mesh), row)
             if row.mask is None and needs_mask(entry.meta.lanes, plan.lanes):
                 row = row._replace(mask=jnp.ones(entry.meta.lanes, jnp.bool_))
             row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
@@ -207,7 +209,7 @@ class Fold:
             jax.tree.map(lambda x: _reduce.start(how, x, plan.lanes), types)
             for how, types in ((self._how, self._types[plan.key]), (self._when, plan.steps))
         )
-        return _varying((value, steps), plan)
+        return _typed((value, steps), plan)
 
     def _fold(self, fold: Any, row: Row) -> Any:
         value, steps = fold
@@ -229,8 +231,9 @@ class Fold:
         return row, count
 
 
-def _varying(state: Any, plan: Plan) -> Any:
-    return jax.tree.map(lambda x: vary(x, plan.varying), state)
+def _typed(state: Any, plan: Plan) -> Any:
+    """Give a new state the type that it will have: varying, or spread over a mesh."""
+    return jax.tree.map(lambda x: gathered(vary(x, plan.varying), plan.mesh), state)
 
 
 def _is_fold(x: Any) -> bool:

@@ -133,7 +133,7 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
             ask, axis_data, [yes, *test_consts, *init], [None, *dims[:n_test], *init_dims]
         )
         types = [compat.aval_at(x, d) for x, d in zip(args, dims, strict=True)]
-        carried = [jax.typeof(yes), *types[n_test + n_body :]]
+        carried = [compat.aval_at(flag, flag_dim), *types[n_test + n_body :]]
         outs, out_dims = rule(
             axis_data,
             [*test_consts, *body_consts, flag, *init],

@@ -303,7 +303,29 @@ def zeros(aval: Any) -> Any:
         return as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
     if aval.dtype == jax.dtypes.float0:
         return np.zeros(aval.shape, jax.dtypes.float0)
-    return jax.numpy.zeros(aval.shape, aval.dtype)
+    sharding = aval.sharding if is_sharded(aval) else None
+    return jax.lax.full(aval.shape, 0, aval.dtype, sharding=sharding)
+
+
+def is_sharded(value: Any) -> bool:
+    """Say whether the type of an array says that it is spread over the devices of a mesh."""
+    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    sharding = getattr(aval, "sharding", None)
+    return sharding is not None and any(part is not None for part in sharding.spec)
+
+
+def mesh_of(value: Any) -> Any:
+    """Return the mesh over which the type of an array says that it is spread, or None."""
+    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    return aval.sharding.mesh if is_sharded(aval) else None
+
+
+def gathered(value: Any, mesh: Any) -> Any:
+    """Return an array whose type says that it is the same on all devices of a mesh."""
+    if mesh is None:
+        return value
+    nowhere = jax.sharding.PartitionSpec(*(None,) * value.ndim)
+    return jax.sharding.reshard(value, jax.sharding.NamedSharding(mesh, nowhere))
 
 
 def manual_axes(params: dict[str, Any]) -> frozenset[str]:

@@ -18,7 +18,7 @@ import jax
 from ._buffer import check_overflow
 from ._entry import Entry, Loop, Node, Nodes, alike, embeddings, entries, map_entries, needs_mask
 from ._interpret import Where
-from ._jax_compat import is_key, varying_axes
+from ._jax_compat import is_key, mesh_of, varying_axes
 from ._logdict import matches
 from ._reduce import How, check_function, reduction
 from .errors import (
@@ -92,6 +92,7 @@ class Plan:
     steps: dict[str, Any]
     step_names: tuple[str, ...]  # In the order of the `log` call.
     varying: frozenset[str]  # The mesh axes over which it differs inside of `shard_map`.
+    mesh: Any  # The mesh over which its type says that it is spread, if any.
     lanes: tuple[int, ...]
     site: str
     count: int = 0  # At most this many entries, if `unbounded` is false,
@@ -175,9 +176,10 @@ def _note(
             lambda x: jax.ShapeDtypeStruct(x.shape[skip:], x.dtype), (value, node.steps)
         )
         plan = plans.setdefault(
-            key, Plan(key, one, steps, tuple(node.steps), frozenset(), meta.lanes, meta.site)
+            key, Plan(key, one, steps, tuple(node.steps), frozenset(), None, meta.lanes, meta.site)
         )
         plan.varying = plan.varying.union(*map(varying_axes, jax.tree.leaves(node)))
+        plan.mesh = next(filter(None, map(mesh_of, jax.tree.leaves(node))), plan.mesh)
         _check_same(plan, one, steps, meta.site)
         _join_lanes(plan, meta.lanes, meta.site)
         iterations = (

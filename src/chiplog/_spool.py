@@ -10,9 +10,10 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
-from . import _guard as _guard  # Importing it is what makes JAX's transformations keep logs,
+from . import _call_rules as _call_rules  # These two fill the table of rules,
+from . import _control_rules as _control_rules
+from . import _guard as _guard  # and this one makes JAX's transformations keep logs.
 from . import _jax_compat as compat
-from . import _rules as _rules  # and this one fills the table of rules.
 from ._assemble import assemble, happened, with_spilled
 from ._entry import Nodes
 from ._fold import Fold, Row, State

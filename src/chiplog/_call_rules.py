@@ -1,7 +1,7 @@
-"""How each of JAX's higher-order primitives is built anew when there are logs in it.
+"""How calls of functions are built anew when there are logs in them.
 
-Each rule goes through the public function that made the construct. It threads the state, and
-returns the equation's outputs, the new state, and the entries that come out.
+`jit`, `checkpoint`, custom derivatives and batching, linear solves and `shard_map`: each through
+the public function that made it, as in `_control_rules.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _jax_compat as compat
-from ._entry import Entry, Node, Nodes, absent, alike, entries, map_entries, masked, stacked
+from ._entry import Entry, Nodes, map_entries
 from ._interpret import (
     Collect,
     Meaning,
@@ -24,204 +24,11 @@ from ._interpret import (
     Silent,
     State,
     Where,
-    has_logging_loop,
     interpret,
-    jaxpr_logs,
     rule_for,
 )
-from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, split, subjaxprs
+from ._jax_compat import Jaxpr, JaxprEqn, split, subjaxprs
 from ._log import listening
-from .errors import UnsupportedError
-
-
-@rule_for(compat.scan_p)
-def _scan(
-    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
-) -> Outcome:
-    params = eqn.params
-    n_consts, n_carry = compat.scan_parts(params)
-    consts, init, xs = split(invals, n_consts, n_carry)
-    inside = where.enter("scan", params["length"])
-
-    def body(carry: Any, x: Any) -> Any:
-        state, carried = carry
-        outs, state, nodes = interpret(
-            params["jaxpr"], [*consts, *carried, *x], state, meaning, inside
-        )
-        state = meaning.iterated(state, inside)
-        return (state, outs[:n_carry]), (outs[n_carry:], nodes)
-
-    options = {
-        name: params[name]
-        for name in ("length", "reverse", "unroll", "_split_transpose")
-        if name in params
-    }
-    (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **options)
-    state = meaning.left(state, where)
-    return (
-        [*carried, *ys],
-        state,
-        stacked(nodes, params["length"], params["reverse"], str(inside.path[-1])),
-    )
-
-
-@rule_for(compat.while_p)
-def _while(
-    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
-) -> Outcome:
-    params = eqn.params
-    test_consts, body_consts, init = split(invals, params["cond_nconsts"], params["body_nconsts"])
-    in_test = where.enter("while", None)
-    inside = in_test.after(*open_jaxpr(params["cond_jaxpr"])[0].eqns)
-
-    def test(carried: list[Any], state: State) -> tuple[Any, State]:
-        (go_on,), state, nodes = interpret(
-            params["cond_jaxpr"], [*test_consts, *carried], state, meaning, in_test
-        )
-        assert not nodes, "entries cannot come out of a while loop"
-        return go_on, state
-
-    def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
-        new, state, nodes = interpret(
-            params["body_jaxpr"], [*body_consts, *carried], state, meaning, inside
-        )
-        assert not nodes, "entries cannot come out of a while loop"
-        if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
-            new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
-        return new, meaning.iterated(state, inside)
-
-    if jaxpr_logs(params["cond_jaxpr"]):
-        # The test logs too, so it runs in the body, where the state is.
-        def body(carry: Any) -> Any:
-            go_on, carried, state = carry
-            carried, state = advance(go_on, carried, state)
-            again, state = test(carried, state)
-            return again & go_on, carried, state
-
-        go_on, state = test(init, state)
-        _, carried, state = lax.while_loop(lambda c: jnp.any(c[0]), body, (go_on, init, state))
-    else:
-        batched = bool(open_jaxpr(params["cond_jaxpr"])[0].outvars[0].aval.shape)
-
-        def plain_body(carry: Any) -> Any:
-            go_on = test(carry[0], carry[1])[0] if batched else True
-            return advance(go_on, *carry)
-
-        carried, state = lax.while_loop(lambda c: jnp.any(test(*c)[0]), plain_body, (init, state))
-    return carried, meaning.left(state, where), ()
-
-
-@rule_for(compat.cond_p)
-def _cond(
-    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
-) -> Outcome:
-    index, *operands = invals
-    branches = eqn.params["branches"]
-    if "branches_platforms" in eqn.params:
-        raise UnsupportedError(
-            f"There is a `chiplog.log` inside `jax.lax.platform_dependent` at "
-            f"{compat.source_line(eqn)}. Move the `log` call outside of it: return the value and "
-            "log it there."
-        )
-    maybe = dataclasses.replace(where, conditional=True)
-    later = None if any(map(has_logging_loop, branches)) else meaning.later()
-    given, inner = (state, meaning) if later is None else ((), later)
-
-    # Trace the branches first: their outputs must have one type, so the entries of all of them
-    # are laid out in common slots.
-    traced, place = [], maybe
-    for branch in branches:
-        closed, shapes = jax.make_jaxpr(
-            lambda state, *args, branch=branch, place=place: interpret(
-                branch, args, state, inner, place
-            ),
-            return_shape=True,
-        )(given, *operands)
-        traced.append((closed, jax.tree.structure(shapes)))
-        place = place.after(*open_jaxpr(branch)[0].eqns)
-    types = [jax.tree.unflatten(tree, closed.out_avals)[2] for closed, tree in traced]
-    slots, assignment = _lay_out(types)
-    varying = [
-        compat.varying_axes(index).union(
-            *(
-                compat.varying_axes(leaf)
-                for nodes, taken in zip(types, assignment, strict=True)
-                for node, its_slot in zip(nodes, taken, strict=True)
-                if its_slot == slot
-                for leaf in jax.tree.leaves(node)
-            )
-        )
-        for slot in range(len(slots))
-    ]
-
-    def filling(number: int) -> Callable[..., Any]:
-        closed, tree = traced[number]
-
-        def run(state: State, *args: Any) -> Any:
-            flat = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves((state, args)))
-            outs, state, nodes = jax.tree.unflatten(tree, flat)
-            made: list[Any] = [None] * len(slots)
-            for node, slot in zip(nodes, assignment[number], strict=True):
-                made[slot] = node
-            filled = [
-                [compat.vary(leaf, axes) for leaf in jax.tree.leaves(_fitted(template, node))]
-                for template, node, axes in zip(slots, made, varying, strict=True)
-            ]
-            return outs, state, filled
-
-        return run
-
-    outs, given, filled = lax.switch(
-        index, [filling(number) for number in range(len(traced))], given, *operands
-    )
-    nodes = tuple(
-        jax.tree.unflatten(jax.tree.structure(template), leaves)
-        for template, leaves in zip(slots, filled, strict=True)
-    )
-    if later is None:
-        return outs, given, nodes
-    nodes, state = meaning.log(nodes, state, maybe) if nodes else ((), state)
-    return outs, state, nodes
-
-
-def _lay_out(branches: Sequence[Nodes]) -> tuple[list[Node], list[list[int]]]:
-    """Find slots for the entries of all branches, sharing those of the same type and order.
-
-    Returns a template for each slot, and for each branch the slot of each of its entries. A slot
-    that every branch fills needs no mask.
-    """
-    slots: list[Node] = []
-    users: list[int] = []
-    assignment: list[list[int]] = []
-    for nodes in branches:
-        taken, first = [], 0
-        for node in nodes:
-            matches = (i for i in range(first, len(slots)) if alike(slots[i], node))
-            slot = next(matches, None)
-            if slot is None:
-                slot = first
-                slots.insert(slot, node)
-                users.insert(slot, 0)
-                for earlier in assignment:
-                    earlier[:] = [i + (i >= slot) for i in earlier]
-            users[slot] += 1
-            taken.append(slot)
-            first = slot + 1
-        assignment.append(taken)
-    templates = [
-        node if used == len(branches) else jax.eval_shape(lambda node=node: absent(node))
-        for node, used in zip(slots, users, strict=True)
-    ]
-    return templates, assignment
-
-
-def _fitted(template: Node, node: Node | None) -> Node:
-    """Give a node the mask that its slot calls for; make one that did not happen of None."""
-    if node is None:
-        return absent(template)  # type: ignore[no-any-return]
-    wants_mask = any(entry.mask is not None for entry in entries([template]))
-    has_mask = all(entry.mask is not None for entry in entries([node]))
-    return masked([node], True)[0] if wants_mask and not has_mask else node
 
 
 @rule_for(compat.jit_p)
@@ -471,7 +278,3 @@ class _Placed:
     def spec_of(leaf: Any) -> jax.sharding.PartitionSpec:
         axes = leaf.axes if isinstance(leaf, _Placed) else ()
         return jax.sharding.PartitionSpec(*axes)
-
-
-def _select(flag: Any, new: Any, old: Any) -> Any:
-    return jnp.where(jnp.reshape(flag, flag.shape + (1,) * (jnp.ndim(new) - flag.ndim)), new, old)
