@@ -405,6 +405,16 @@ def linearize_while(xs):
     return y + push(xs)
 
 
+@program(reverse=False)
+def linearize_while_with_a_log_in_its_test(xs):
+    def test(x):
+        log({"test": x})
+        return x.sum() < 30
+
+    y, push = jax.linearize(partial(lax.while_loop, test, lambda x: x * 2), xs)
+    return y + push(xs)
+
+
 @program
 def vjp(xs):
     y, pull = jax.vjp(lambda x: lax.scan(walk(), 0.0, x)[0], xs)

@@ -148,50 +148,37 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     return batch
 
 
-def _jvp_outside(primitive: compat.Primitive) -> Callable[[Any], Any]:
-    def wrap(rule: Callable[..., Any]) -> Callable[..., Any]:
-        def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-            if not _params_log(params):
-                return rule(primals, tangents, **params)
-            zero = [compat.is_zero(t) for t in tangents]
-            out_zero: list[bool] = []
+def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        if not _params_log(params):
+            return rule(primals, tangents, **params)
+        zero = [compat.is_zero(t) for t in tangents]
+        out_zero: list[bool] = []
 
-            def pushed(primals: Any, given: Any) -> Any:
-                given = iter(given)
-                full = [t if z else next(given) for t, z in zip(tangents, zero, strict=True)]
-                outs, out_tangents = rule(primals, full, **params)
-                out_zero[:] = map(compat.is_zero, out_tangents)
-                return list(outs), [t for t in out_tangents if not compat.is_zero(t)]
+        def pushed(primals: Any, given: Any) -> Any:
+            given = iter(given)
+            full = [t if z else next(given) for t, z in zip(tangents, zero, strict=True)]
+            outs, out_tangents = rule(primals, full, **params)
+            out_zero[:] = map(compat.is_zero, out_tangents)
+            return list(outs), [t for t in out_tangents if not compat.is_zero(t)]
 
-            args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
-            closed = jax.make_jaxpr(pushed)(*args)
-            flat, _, nodes = interpret(
-                closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where()
-            )
-            emit(nodes)
-            outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
-            return outs, [
-                compat.symbolic_zero(out) if z else next(given)
-                for out, z in zip(outs, out_zero, strict=True)
-            ]
+        args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
+        closed = jax.make_jaxpr(pushed)(*args)
+        flat, _, nodes = interpret(closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where())
+        emit(nodes)
+        outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
+        return outs, [
+            compat.symbolic_zero(out) if z else next(given)
+            for out, z in zip(outs, out_zero, strict=True)
+        ]
 
-        return jvp
-
-    return wrap
+    return jvp
 
 
 def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
-        n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
         unknown = [not t.is_known() for t in tracers]
-        known = (
-            compat.known_part(
-                params["body_jaxpr"], unknown[n_test:], len(tracers) - n_test - n_body
-            )
-            if _params_log(params) and any(unknown)
-            else None
-        )
-        if known is None or not jaxpr_logs(known):
+        if not _params_log(params) or not any(map(jaxpr_logs, compat.known_parts(params, unknown))):
             return rule(trace, *tracers, **params)
         # The loop is being linearized. Both halves that JAX would make of it would log. What is
         # logged depends on primal values, which are known; of the tangents, zeros do as well.
@@ -218,4 +205,4 @@ compat.wrap_batching(compat.cond_p, _batch_cond)
 compat.wrap_batching(compat.while_p, _batch_while)
 compat.wrap_partial_eval(compat.while_p, _split_while)
 for _primitive in (compat.scan_p, compat.remat_p):
-    compat.wrap_jvp(_primitive, _jvp_outside(_primitive), _params_log)
+    compat.wrap_jvp(_primitive, _jvp_outside, _params_log)

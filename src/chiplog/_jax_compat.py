@@ -246,19 +246,25 @@ def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
     table[primitive] = wrap(table[primitive])
 
 
-def known_part(jaxpr: Jaxpr, unknown: Sequence[bool], carried: int) -> Jaxpr:
-    """Return what partial evaluation can run of a loop's body.
+def known_parts(params: dict[str, Any], unknown: Sequence[bool]) -> list[Jaxpr]:
+    """Return what partial evaluation would run of the test and the body of a while loop.
 
-    The last `carried` inputs are fed back from the outputs.
+    That is nothing if all is known already, or if the test is not.
     """
-    constants, carry = list(unknown[: len(unknown) - carried]), list(unknown[-carried:])
+    if not any(unknown):
+        return []
+    test_consts, body_consts, carry = split(unknown, params["cond_nconsts"], params["body_nconsts"])
     while True:
-        known, _, out_unknown, _ = pe.partial_eval_jaxpr_nounits(
-            jaxpr, [*constants, *carry], carry or False
+        body, _, out, _ = pe.partial_eval_jaxpr_nounits(
+            params["body_jaxpr"], [*body_consts, *carry], carry
         )
-        if list(out_unknown) == carry:
-            return known
-        carry = [a or b for a, b in zip(carry, out_unknown, strict=True)]
+        if list(out) == carry:
+            break
+        carry = [a or b for a, b in zip(carry, out, strict=True)]
+    test, _, (test_unknown,), _ = pe.partial_eval_jaxpr_nounits(
+        params["cond_jaxpr"], [*test_consts, *carry], False
+    )
+    return [] if test_unknown else [test, body]
 
 
 def known_or_zero(tracers: Sequence[Any]) -> list[Any]:

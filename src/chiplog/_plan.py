@@ -182,11 +182,8 @@ def _note(
         plan.mesh = next(filter(None, map(mesh_of, jax.tree.leaves(node))), plan.mesh)
         _check_same(plan, one, steps, meta.site)
         _join_lanes(plan, meta.lanes, meta.site)
-        iterations = (
-            math.prod(length or 1 for length in (*(f.length for f in where.path), *meta.times))
-            if all(meta.times) and all(f.length != 0 for f in where.path)
-            else 0
-        )
+        lengths = (*(frame.length for frame in where.path), *meta.times)
+        iterations = math.prod(length for length in lengths if length is not None)
         plan.count += iterations
         plan.kept += -(-iterations // options.interval) if options.interval and tick else iterations
         plan.unbounded |= where.unbounded
