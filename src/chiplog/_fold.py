@@ -111,6 +111,7 @@ class Fold:
                 row = row._replace(mask=jnp.ones(entry.meta.lanes, jnp.bool_))
             row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
             windowed = tick in state.ticks
+            assert windowed or not tick or self._interval is None, f"nobody counts {tick}"
             if plan.folded and (windowed or not plan.capacity):
                 name = self._fold_name(key, tick if windowed else None)
                 fold = self._fold(state.folds[name], row)
