@@ -25,7 +25,6 @@ from jax.extend.core import Primitive as Primitive
 
 Jaxpr = Any
 JaxprEqn = Any
-Values = list[Any]
 
 scan_p = loops.scan_p
 while_p = loops.while_p
@@ -144,11 +143,8 @@ def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
 def bind(eqn: JaxprEqn, invals: Sequence[Any]) -> list[Any]:
     """Run one equation as it is, with its source line and name scope kept."""
     bind_params = eqn.primitive.get_bind_params(eqn.params)
-    subfuns: Sequence[Any] = ()
-    if isinstance(bind_params, tuple):  # Before 0.10.
-        subfuns, bind_params = bind_params
     with at_source(eqn), eqn.ctx.manager:
-        out = eqn.primitive.bind(*subfuns, *invals, **bind_params)
+        out = eqn.primitive.bind(*invals, **bind_params)
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
@@ -163,11 +159,6 @@ def at_source(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
 def source_line(eqn: JaxprEqn) -> str:
     """Say where in the user's code an equation was made."""
     return str(source_info_util.summarize(eqn.source_info))
-
-
-def caller() -> str:
-    """Say from where in the user's code we were called."""
-    return str(source_info_util.summarize(source_info_util.current()))
 
 
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:
@@ -336,7 +327,7 @@ def gathered(value: Any, mesh: Any) -> Any:
 
 def manual_axes(params: dict[str, Any]) -> frozenset[str]:
     """Return the mesh axes that a `shard_map` is over."""
-    name = "manual_axes" if "manual_axes" in params else "newly_manual_axes"  # Since 0.10.
+    name = "manual_axes" if "manual_axes" in params else "newly_manual_axes"  # Since 0.10.1.
     return frozenset(params[name])
 
 
