@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _jax_compat as compat
-from ._entry import Entry, Node, Nodes, needs_mask, widen
+from ._entry import Entry, Node, Nodes, mask_for, widen
 from ._fold import Result, Row, raw, unraw
 from ._logdict import LogDict, from_series
 from ._plan import Plan, restrict
@@ -59,7 +59,7 @@ def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, 
     pieces = []
     for node in nodes:
         if isinstance(node, Entry):
-            piece = (node.data[plan.key], node.steps, _mask(node, plan.lanes))
+            piece = (node.data[plan.key], node.steps, mask_for(node, plan.lanes))
             piece = jax.tree.map(lambda x: widen(x, depth, node.meta.lanes, plan.lanes), piece)
             pieces.append(jax.tree.map(lambda x: jnp.expand_dims(x, depth), piece))
         else:
@@ -70,13 +70,6 @@ def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, 
         pieces = [(v, s, _full_mask(v, m, depth, plan.lanes)) for v, s, m in pieces]
     value, steps, mask = jax.tree.map(lambda *xs: jnp.concatenate(xs, depth), *pieces)
     return value, steps, mask
-
-
-def _mask(entry: Entry, lanes: tuple[int, ...]) -> Any:
-    """The mask of an entry, made explicit if there are to be lanes that it does not have."""
-    if entry.mask is None and needs_mask(entry.meta.lanes, lanes):
-        return jnp.ones((*entry.meta.times, *entry.meta.lanes), jnp.bool_)
-    return entry.mask
 
 
 def _merge_axes(x: Any, axis: int) -> Any:

@@ -165,6 +165,13 @@ def needs_mask(lanes: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(lanes) == len(wanted) and lanes != wanted
 
 
+def mask_for(entry: Entry, wanted: tuple[int, ...]) -> Any:
+    """The mask of an entry, made explicit if it is to get lanes that it does not have."""
+    if entry.mask is None and needs_mask(entry.meta.lanes, wanted):
+        return jnp.ones((*entry.meta.times, *entry.meta.lanes), jnp.bool_)
+    return entry.mask
+
+
 def embeddings(few: tuple[int, ...], many: tuple[int, ...]) -> list[tuple[int, ...]]:
     """List the ways in which `few` can be found in `many`, in order."""
     return [

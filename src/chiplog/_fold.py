@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _buffer, _reduce
-from ._entry import Entry, Loop, Nodes, map_entries, needs_mask, widen
+from ._entry import Entry, Loop, Nodes, map_entries, mask_for, widen
 from ._interpret import Where
 from ._jax_compat import as_key, gathered, is_key, vary, zeros
 from ._plan import Options, Plan, tick_name
@@ -105,10 +105,8 @@ class Fold:
         for key, value in entry.data.items():
             plan = self._plans[key]
             # Loops carry one type of state, whatever the program does to the layout of values.
-            row = Row(raw(value), entry.steps, entry.mask)
+            row = Row(raw(value), entry.steps, mask_for(entry, plan.lanes))
             row = jax.tree.map(lambda x: gathered(x, plan.mesh), row)
-            if row.mask is None and needs_mask(entry.meta.lanes, plan.lanes):
-                row = row._replace(mask=jnp.ones(entry.meta.lanes, jnp.bool_))
             row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
             windowed = tick in state.ticks
             assert windowed or not tick or self._interval is None, f"nobody counts {tick}"
