@@ -5,6 +5,8 @@ import itertools
 import jax
 import numpy as np
 
+import chiplog
+
 
 def lane_histories(logs, key):
     """Return the entries of a key as one list of (value, steps) per lane."""
@@ -21,6 +23,54 @@ def to_numpy(x):
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     return np.asarray(x)
+
+
+def joined(stream):
+    """Join what a callback of `tap` got: all entries of a key along one axis, as `spool` does."""
+    rows = {}
+    for logs in stream:
+        for key in logs:
+            one = logs.series(key)
+            steps = dict(one.steps)
+            rows.setdefault(key, []).append((one.value, steps, one.mask, key in logs.stacked))
+    logs = {key: _stacked([_entries(*row) for row in rows[key]]) for key in rows}
+    return chiplog.LogDict(
+        {key: value for key, (value, _, _) in logs.items()},
+        steps=_by_name({key: steps for key, (_, steps, _) in logs.items()}),
+        valid={key: mask for key, (_, _, mask) in logs.items()},
+        stacked=logs,
+    )
+
+
+def _entries(value, steps, mask, stacked):
+    value, steps, mask = jax.tree.map(to_numpy, (value, steps, np.asarray(mask)))
+    if not stacked:
+        value, steps, mask = jax.tree.map(lambda x: x[None], (value, steps, mask))
+    return value, steps, mask
+
+
+def _stacked(rows):
+    lanes = max((mask.shape[1:] for _, _, mask in rows), key=lambda s: (len(s), s))
+
+    def widen(x, few):
+        """Give an array, whose second axes are `few` lanes, all of them."""
+        if few == lanes:
+            return x
+        if len(few) == len(lanes):  # As of `lax.map`, whose last batch is smaller.
+            pad = [(0, 0), *((0, m - n) for n, m in zip(few, lanes, strict=True))]
+            return np.pad(x, [*pad, *[(0, 0)] * (x.ndim - len(pad))])
+        places = embedding(few, lanes)
+        new = [1 + i for i in range(len(lanes)) if i not in places]
+        x = np.expand_dims(x, new)
+        return np.broadcast_to(x, (x.shape[0], *lanes, *x.shape[1 + len(lanes) :]))
+
+    wide = [jax.tree.map(lambda x: widen(x, row[2].shape[1:]), row) for row in rows]
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *wide)
+
+
+def _by_name(steps):
+    names = {name for by_name in steps.values() for name in by_name}
+    return {name: {k: by[name] for k, by in steps.items() if name in by} for name in names}
 
 
 def assert_same_entries(logs, expected, lane_sizes=(), rtol=0.0):

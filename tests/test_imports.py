@@ -27,6 +27,12 @@ ORDER = [
     "_assemble",
     "_program",
     "_spool",
+    "_host",
+    "_reel",
+    "_windows",
+    "_deliver",
+    "_stream",
+    "_tap",
     "__init__",
 ]
 

@@ -1,9 +1,13 @@
-"""Log from inside JAX programs: mark values with `log`, collect them with `spool`."""
+"""See inside JAX programs: mark values with `log`; collect them with `spool`, stream with `tap`."""
 
 from . import errors as errors
+from ._host import flush as flush
 from ._log import log as log
 from ._logdict import LogDict as LogDict
+from ._logdict import Origin as Origin
 from ._spool import spool as spool
+from ._tap import tap as tap
 from .errors import ChiplogError as ChiplogError
+from .errors import StopRun as StopRun
 
 __version__ = "0.1.0.dev0"

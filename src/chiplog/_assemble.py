@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _jax_compat as compat
 from ._entry import Entry, Node, Nodes, mask_for, widen
-from ._fold import Result, Row, raw, unraw
+from ._fold import Result, Row, unraw
 from ._logdict import LogDict, from_series
 from ._plan import Plan, restrict
 from ._series import Series
@@ -92,7 +92,7 @@ def with_spilled(logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, 
     series = {key: logs.series(key) for key in logs}
     for key, chunks in spilled.items():
         one = series[key]
-        last = jax.device_get(Row(raw(one.value), one.steps, one.mask))
+        last = jax.device_get(Row(jax.tree.map(compat.raw, one.value), one.steps, one.mask))
         rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
         joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
         value = unraw(joined.value, plans[key].value)

@@ -55,7 +55,7 @@ def push(
         def spill() -> Any:
             return host_call(receive, jnp.int32(0), *(x[:capacity] for x in jax.tree.leaves(rows)))
 
-        # The host answers with the new count, so that what follows waits for it.
+        # The host answers with the new count, 0, so that what follows waits for it.
         pushed = lax.cond(pushed == capacity, spill, lambda: pushed)
         slot = pushed
     elif overflow == "last":

@@ -236,8 +236,8 @@ def _shard_map(
             return _Placed(jnp.expand_dims(leaf, front), (*(None,) * front, names))
 
         lanes = (math.prod(mesh.shape[name] for name in names), *entry.meta.lanes)
-        entry = jax.tree.map(widen, entry)
-        return entry.replace(meta=dataclasses.replace(entry.meta, lanes=lanes))
+        meta = dataclasses.replace(entry.meta, lanes=lanes, devices=_devices(mesh, names))
+        return jax.tree.map(widen, entry).replace(meta=meta)  # type: ignore[no-any-return]
 
     # The entries are known once the body has been traced; only then can it be said where each of
     # their arrays lives.
@@ -257,6 +257,14 @@ def _shard_map(
     outs, nodes = mapped(run, (list(params["out_specs"]), specs))
     nodes, state = meaning.log(nodes, state, where) if nodes else (nodes, state)
     return outs, state, nodes
+
+
+def _devices(mesh: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The devices along some axes of a mesh: the first ones, if others hold the same values."""
+    if not hasattr(mesh, "devices"):
+        return ()
+    place = tuple(slice(None) if name in names else 0 for name in mesh.axis_names)
+    return tuple(map(str, mesh.devices[place].flat))
 
 
 @dataclasses.dataclass

@@ -17,6 +17,7 @@ from jax import lax
 from . import _jax_compat as compat
 from ._entry import Node, Nodes, absent, alike, entries, masked, stacked
 from ._interpret import (
+    MOST_UNROLLED,
     Meaning,
     Outcome,
     State,
@@ -37,7 +38,41 @@ def _scan(
     params = eqn.params
     n_consts, n_carry = compat.scan_parts(params)
     consts, init, xs = split(invals, n_consts, n_carry)
-    inside = where.enter("scan", params["length"])
+    length, reverse = params["length"], params["reverse"]
+    inside = where.enter("scan", length)
+    state = meaning.entered(state, inside)
+
+    if meaning.chunked(inside):
+
+        def step(carry: Any, state: State) -> Any:
+            i, carried, ys = carry
+            at = length - 1 - i if reverse else i
+            x = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in xs]
+            outs, state, nodes = interpret(
+                params["jaxpr"], [*consts, *carried, *x], state, meaning, inside
+            )
+            ys = [
+                lax.dynamic_update_index_in_dim(ys, y, at, 0)
+                for ys, y in zip(ys, outs[n_carry:], strict=True)
+            ]
+            return (i + 1, outs[:n_carry], ys), meaning.settled(nodes, state, inside)
+
+        carried, ys = init, [compat.zeros(var.aval) for var in eqn.outvars[n_carry:]]
+        if length:
+            (_, carried, ys), state = _in_chunks(
+                lambda carry, state: carry[0] < length,
+                step,
+                (jnp.int32(0), carried, ys),
+                state,
+                meaning,
+                inside,
+                _unrolled(params),
+            )
+        outs = [
+            compat.retyped(out, var.aval)
+            for out, var in zip([*carried, *ys], eqn.outvars, strict=True)
+        ]
+        return outs, meaning.left(state, where), ()
 
     def body(carry: Any, x: Any) -> Any:
         state, carried = carry
@@ -54,11 +89,51 @@ def _scan(
     }
     (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **options)
     state = meaning.left(state, where)
-    return (
-        [*carried, *ys],
-        state,
-        stacked(nodes, params["length"], params["reverse"], str(inside.path[-1])),
-    )
+    return [*carried, *ys], state, stacked(nodes, length, reverse, str(inside.path[-1]))
+
+
+def _unrolled(params: dict[str, Any]) -> int:
+    """How many iterations to make one, as the user asked, but only if it comes out even."""
+    asked = max(1, params["unroll"])
+    return asked if asked <= MOST_UNROLLED and params["length"] % asked == 0 else 1
+
+
+def _in_chunks(
+    go_on: Callable[[Any, State], Any],
+    step: Callable[[Any, State], tuple[Any, State]],
+    carry: Any,
+    state: State,
+    meaning: Meaning,
+    inside: Where,
+    unroll: int = 1,
+) -> tuple[Any, State]:
+    """Run a loop that pauses whenever the meaning says so.
+
+    The test is compiled once only, so one that fails just when a chunk is over is noticed in the
+    next one, which is empty.
+    """
+
+    def more(c: Any) -> Any:
+        room, carry, state = c
+        return (room > 0) & go_on(carry, state)
+
+    def iteration(c: Any) -> Any:
+        room, carry, state = c
+        for _ in range(unroll):
+            carry, state = step(carry, state)
+            state = meaning.iterated(state, inside)
+        return room - unroll, carry, state
+
+    def chunk(c: Any) -> Any:
+        _, carry, state = c
+        room, carry, state = lax.while_loop(
+            more, iteration, (meaning.room(state, inside), carry, state)
+        )
+        ended = room > 0
+        return ended, carry, meaning.paused(state, inside, ended)
+
+    _, carry, state = lax.while_loop(lambda c: ~c[0], chunk, (jnp.bool_(False), carry, state))
+    return carry, state
 
 
 @rule_for(compat.while_p)
@@ -67,43 +142,59 @@ def _while(
 ) -> Outcome:
     params = eqn.params
     test_consts, body_consts, init = split(invals, params["cond_nconsts"], params["body_nconsts"])
-    in_test = where.enter("while", None)
+    in_test = where.enter("while", None).at(0)
     inside = in_test.after(*open_jaxpr(params["cond_jaxpr"])[0].eqns)
+    inside = dataclasses.replace(inside, spot=(*where.spot, 1))
+    state = meaning.entered(state, inside)
+    chunked = meaning.chunked(inside)
+
+    def settled(nodes: Nodes, state: State, there: Where) -> State:
+        if chunked:
+            return meaning.settled(nodes, state, there)
+        assert not nodes, "entries cannot come out of a while loop"
+        return state
 
     def test(carried: list[Any], state: State) -> tuple[Any, State]:
         (go_on,), state, nodes = interpret(
             params["cond_jaxpr"], [*test_consts, *carried], state, meaning, in_test
         )
-        assert not nodes, "entries cannot come out of a while loop"
-        return go_on, state
+        return go_on, settled(nodes, state, in_test)
 
     def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
         new, state, nodes = interpret(
             params["body_jaxpr"], [*body_consts, *carried], state, meaning, inside
         )
-        assert not nodes, "entries cannot come out of a while loop"
         if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
-        return new, meaning.iterated(state, inside)
+        return new, settled(nodes, state, inside)
+
+    def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:
+        if chunked:
+            return _in_chunks(go_on, step, carry, state, meaning, inside)
+
+        def body(c: Any) -> Any:
+            carry, state = step(*c)
+            return carry, meaning.iterated(state, inside)
+
+        return lax.while_loop(lambda c: go_on(*c), body, (carry, state))  # type: ignore[no-any-return]
 
     if jaxpr_logs(params["cond_jaxpr"]):
         # The test logs too, so it runs in the body, where the state is.
-        def body(carry: Any) -> Any:
-            go_on, carried, state = carry
+        def step(carry: Any, state: State) -> Any:
+            go_on, carried = carry
             carried, state = advance(go_on, carried, state)
             again, state = test(carried, state)
-            return again & go_on, carried, state
+            return (again & go_on, carried), state
 
         go_on, state = test(init, state)
-        _, carried, state = lax.while_loop(lambda c: jnp.any(c[0]), body, (go_on, init, state))
+        (_, carried), state = loop(lambda c, _: jnp.any(c[0]), step, (go_on, init), state)
     else:
         batched = bool(open_jaxpr(params["cond_jaxpr"])[0].outvars[0].aval.shape)
 
-        def plain_body(carry: Any) -> Any:
-            go_on = test(carry[0], carry[1])[0] if batched else True
-            return advance(go_on, *carry)
+        def plain_step(carried: list[Any], state: State) -> Any:
+            return advance(test(carried, state)[0] if batched else True, carried, state)
 
-        carried, state = lax.while_loop(lambda c: jnp.any(test(*c)[0]), plain_body, (init, state))
+        carried, state = loop(lambda c, state: jnp.any(test(c, state)[0]), plain_step, init, state)
     return carried, meaning.left(state, where), ()
 
 
@@ -120,13 +211,16 @@ def _cond(
             "log it there."
         )
     maybe = dataclasses.replace(where, conditional=True)
-    later = None if any(map(has_logging_loop, branches)) else meaning.later()
+    later = (
+        None if any(map(has_logging_loop, branches)) or meaning.unsettling(eqn) else meaning.later()
+    )
     given, inner = (state, meaning) if later is None else ((), later)
 
     # Trace the branches first: their outputs must have one type, so the entries of all of them
     # are laid out in common slots.
     traced, place = [], maybe
-    for branch in branches:
+    for number, branch in enumerate(branches):
+        place = dataclasses.replace(place, spot=(*where.spot, number))
         closed, shapes = jax.make_jaxpr(
             lambda state, *args, branch=branch, place=place: interpret(
                 branch, args, state, inner, place

@@ -33,6 +33,11 @@ class Meta:
     # A while loop inside of a checkpointed function is run again in the backward pass, with its
     # logs. Entries with the same token may be such repetitions of each other.
     token: int | None = dataclasses.field(default=None, compare=False)
+    # Listeners that it belongs to already, and whether others may have it too.
+    taps: tuple[Any, ...] = ()
+    taken: bool = False
+    # Under `shard_map`: the devices along the outermost axis of lanes.
+    devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     site: str = dataclasses.field(default="", compare=False)
 
 

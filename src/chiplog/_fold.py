@@ -17,7 +17,7 @@ from jax import lax
 from . import _buffer, _reduce
 from ._entry import Entry, Loop, Nodes, map_entries, mask_for, widen
 from ._interpret import Where
-from ._jax_compat import as_key, gathered, is_key, vary, zeros
+from ._jax_compat import as_key, gathered, is_key, raw, raw_type, vary
 from ._plan import Options, Plan, tick_name
 
 
@@ -53,10 +53,10 @@ class Fold:
         self,
         plans: dict[str, Plan],
         options: Options,
-        receive: Callable[[str, Row], None],
+        receive: Callable[[str, Row], None] | None = None,
     ) -> None:
         self._plans = {key: plan for key, plan in plans.items() if not plan.stacked}
-        self._types = {key: _raw_type(plan.value) for key, plan in self._plans.items()}
+        self._types = {key: jax.tree.map(raw_type, plan.value) for key, plan in self._plans.items()}
         self._interval = options.interval
         self._how = options.reduce or "last"
         # A reduced entry has the step of the last entry in it, or of the one that was kept.
@@ -72,7 +72,7 @@ class Fold:
                 empty = _buffer.start(self._row_type(plan), plan.capacity, plan.overflow)
                 buffers[key] = _typed(empty, plan)
             if plan.folded:
-                folds.update({name: self._new_fold(plan) for name in self._fold_names(plan)})
+                folds.update({name: self.new(plan) for name in self._fold_names(plan)})
         return State(ticks, buffers, folds)
 
     def push(self, state: State, nodes: Nodes, where: Where) -> State:
@@ -104,19 +104,16 @@ class Fold:
     def _take(self, state: State, entry: Entry, tick: str) -> State:
         for key, value in entry.data.items():
             plan = self._plans[key]
-            # Loops carry one type of state, whatever the program does to the layout of values.
-            row = Row(raw(value), entry.steps, mask_for(entry, plan.lanes))
-            row = jax.tree.map(lambda x: gathered(x, plan.mesh), row)
-            row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
+            row = row_of(plan, entry, value)
             windowed = tick in state.ticks
             assert windowed or not tick or self._interval is None, f"nobody counts {tick}"
             if plan.folded and (windowed or not plan.capacity):
                 name = self._fold_name(key, tick if windowed else None)
-                fold = self._fold(state.folds[name], row)
+                fold = self.fold(state.folds[name], row)
                 state = state._replace(folds={**state.folds, name: fold})
             else:
                 if plan.folded:  # A window of its own: an entry outside of all loops.
-                    row, _ = self._unfold(plan, self._fold(self._new_fold(plan), row))
+                    row, _ = self.unfold(plan, self.fold(self.new(plan), row))
                 wanted = None if entry.mask is None else jnp.any(entry.mask)
                 if windowed:
                     due = state.ticks[tick] % self._interval == 0
@@ -150,9 +147,9 @@ class Fold:
             name = self._fold_name(key, tick)
             if name not in state.folds:
                 continue
-            row, count = self._unfold(plan, state.folds[name])
+            row, count = self.unfold(plan, state.folds[name])
             state = self._write(state, plan, row, jnp.any(count > 0))
-            state = state._replace(folds={**state.folds, name: self._new_fold(plan)})
+            state = state._replace(folds={**state.folds, name: self.new(plan)})
         return state
 
     def finish(self, state: State) -> dict[str, Result]:
@@ -166,7 +163,7 @@ class Fold:
                 if plan.overflow == "exact" and not plan.conditional:
                     valid = None
             else:
-                rows, count = self._unfold(plan, state.folds[key])
+                rows, count = self.unfold(plan, state.folds[key])
                 sure = not plan.conditional and not plan.unbounded and plan.count
                 valid, dropped = None if sure else count > 0, None
             results[key] = Result(unraw(rows.value, plan.value), rows.steps, valid, dropped)
@@ -174,7 +171,7 @@ class Fold:
 
     def _row_type(self, plan: Plan) -> Any:
         if plan.folded:
-            return jax.eval_shape(lambda: self._unfold(plan, self._new_fold(plan))[0])
+            return jax.eval_shape(lambda: self.unfold(plan, self.new(plan))[0])
         mask = None
         if plan.conditional and plan.lanes:
             mask = jax.ShapeDtypeStruct(plan.lanes, jnp.bool_)
@@ -187,8 +184,10 @@ class Fold:
             mask = jnp.ones(plan.lanes, jnp.bool_)
         tree = jax.tree.structure(row._replace(mask=mask))
 
-        def receive(*leaves: Any) -> None:
+        def receive(count: Any, *leaves: Any) -> Any:
+            assert self._receive is not None
             self._receive(plan.key, jax.tree.unflatten(tree, leaves))
+            return count
 
         buffer = _buffer.push(
             state.buffers[plan.key], row._replace(mask=mask), wanted, plan.overflow, receive
@@ -203,21 +202,21 @@ class Fold:
     def _fold_name(self, key: str, tick: str | None) -> str:
         return key if tick is None else f"{key} in {tick}"
 
-    def _new_fold(self, plan: Plan) -> Any:
+    def new(self, plan: Plan) -> Any:
         value, steps = (
             jax.tree.map(lambda x: _reduce.start(how, x, plan.lanes), types)
             for how, types in ((self._how, self._types[plan.key]), (self._when, plan.steps))
         )
         return _typed((value, steps), plan)
 
-    def _fold(self, fold: Any, row: Row) -> Any:
+    def fold(self, fold: Any, row: Row) -> Any:
         value, steps = fold
         return (
             _map_folds(lambda f, x: _reduce.push(self._how, f, x, row.mask), value, row.value),
             _map_folds(lambda f, x: _reduce.push(self._when, f, x, row.mask), steps, row.steps),
         )
 
-    def _unfold(self, plan: Plan, fold: Any) -> tuple[Row, Any]:
+    def unfold(self, plan: Plan, fold: Any) -> tuple[Row, Any]:
         """Return what was folded as a row, and how many entries went into it, by lane."""
         value, steps = fold
         count = jax.tree.leaves(value, is_leaf=_is_fold)[0].count
@@ -228,6 +227,15 @@ class Fold:
             count > 0 if plan.conditional and plan.lanes else None,
         )
         return row, count
+
+
+def row_of(plan: Plan, entry: Entry, value: Any) -> Row:
+    """Make a row of a value that an entry has for the key of a plan."""
+    # Loops carry one type of state, whatever the program does to the layout of values.
+    row = Row(jax.tree.map(raw, value), entry.steps, mask_for(entry, plan.lanes))
+    row = jax.tree.map(lambda x: gathered(x, plan.mesh), row)
+    widened: Row = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, plan.lanes), row)
+    return widened
 
 
 def _typed(state: Any, plan: Plan) -> Any:
@@ -241,15 +249,6 @@ def _is_fold(x: Any) -> bool:
 
 def _map_folds(function: Callable[..., Any], folds: Any, *rest: Any) -> Any:
     return jax.tree.map(function, folds, *rest, is_leaf=_is_fold)
-
-
-def raw(value: Any) -> Any:
-    """Random keys are kept as plain numbers on the way."""
-    return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, value)
-
-
-def _raw_type(value: Any) -> Any:
-    return jax.eval_shape(lambda: raw(jax.tree.map(zeros, value)))
 
 
 def unraw(value: Any, like: Any) -> Any:

@@ -24,6 +24,9 @@ from ._jax_compat import Jaxpr, JaxprEqn, Primitive, open_jaxpr, subjaxprs
 from ._log import log_p, logged
 from .errors import UnsupportedError
 
+# Iterations of a chunked loop that may be unrolled into one.
+MOST_UNROLLED = 8
+
 State: TypeAlias = Any
 Outcome: TypeAlias = tuple[list[Any], State, Nodes]
 
@@ -52,6 +55,39 @@ class Meaning:
         del where
         return state
 
+    def entered(self, state: State, where: Where) -> State:
+        """The loop `where` is about to begin."""
+        del where
+        return state
+
+    # A meaning may want loops to run in chunks of iterations, and act in between. Then entries do
+    # not come out of loops: they are settled, at the end of an iteration at the latest.
+
+    def chunked(self, where: Where) -> bool:
+        """Say whether the loop `where` should run in chunks."""
+        del where
+        return False
+
+    def room(self, state: State, where: Where) -> Any:
+        """How many iterations of the loop `where` the next chunk may have, at least one.
+
+        If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
+        """
+        raise NotImplementedError
+
+    def paused(self, state: State, where: Where, ended: Any) -> State:
+        """A chunk is over, and perhaps the loop has ended."""
+        raise NotImplementedError
+
+    def settled(self, nodes: Nodes, state: State, where: Where) -> State:
+        """Take in entries that `log` passed on."""
+        raise NotImplementedError
+
+    def unsettling(self, eqn: JaxprEqn) -> bool:
+        """Say whether the entries before an equation must be settled before it runs."""
+        del eqn
+        return False
+
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
@@ -72,10 +108,15 @@ class Where:
     path: tuple[Frame, ...] = ()
     ordinal: int = 0
     conditional: bool = False
+    # The equations that we are in, by number. It tells apart places between the same two loops.
+    spot: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
     def enter(self, kind: str, length: int | None) -> Where:
         frame = Frame(kind, self.ordinal, length)
-        return Where((*self.path, frame), 0, self.conditional)
+        return Where((*self.path, frame), 0, self.conditional, self.spot)
+
+    def at(self, number: int) -> Where:
+        return dataclasses.replace(self, spot=(*self.spot, number))
 
     def after(self, *eqns: JaxprEqn) -> Where:
         skipped = sum(map(_count_loops, eqns))
@@ -100,20 +141,22 @@ def interpret(
         return atom.val if isinstance(atom, compat.Literal) else env[atom]
 
     nodes: Nodes = ()
-    for eqn in jaxpr.eqns:
+    for number, eqn in enumerate(jaxpr.eqns):
         invals = [read(atom) for atom in eqn.invars]
         outs: Sequence[Any] = ()
-        if eqn.primitive is log_p:
-            made, state = meaning.log(
-                logged(eqn.params, [jnp.asarray(x) for x in invals]), state, where
-            )
-            nodes += made
-        elif not logs(eqn):
+        if not logs(eqn):
             outs = compat.bind(eqn, invals)
         else:
-            rule = rules.get(eqn.primitive, _refuse)
-            with compat.at_source(eqn), eqn.ctx.manager:
-                outs, state, made = rule(eqn, invals, state, meaning, where)
+            here = where.at(number)
+            if nodes and meaning.unsettling(eqn):
+                nodes, state = (), meaning.settled(nodes, state, here)
+            if eqn.primitive is log_p:
+                given = logged(eqn.params, [jnp.asarray(x) for x in invals])
+                made, state = meaning.log(given, state, here)
+            else:
+                rule = rules.get(eqn.primitive, _refuse)
+                with compat.at_source(eqn), eqn.ctx.manager:
+                    outs, state, made = rule(eqn, invals, state, meaning, here)
             nodes += made
         env.update(zip(eqn.outvars, outs, strict=True))
         where = where.after(eqn)

@@ -7,6 +7,7 @@ The rest of chiplog sees the functions below and JAX's public API.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from jax._src import ad_checkpoint, callback, core, hijax, source_info_util
 from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
+from jax._src.lax import lax as lax_internal
 from jax._src.lax.control_flow import conditionals, loops, solves
 from jax._src.shard_map import shard_map_p as shard_map_p
 from jax.extend.core import Literal as Literal
@@ -51,24 +53,23 @@ def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
 
-def host_call(receive: Callable[..., None], answer: Any, *arrays: Any) -> Any:
-    """Hand arrays to a Python function while the program runs, as NumPy arrays.
+def host_call(receive: Callable[..., Any], question: Any, *arrays: Any) -> Any:
+    """Call `receive(question, *arrays)` on the host while the program runs, with NumPy arrays.
 
-    Returns `answer`, but from the host: what uses it waits for the call. Calls are not ordered
-    otherwise, and one whose answer reaches no output may never be made.
+    The arrays are the callee's to keep. Returns its answer, which is of the type of `question`:
+    what uses it waits for the call. Calls are not ordered otherwise, and one whose answer reaches
+    no output may never be made.
     """
-    return host_call_p.bind(answer, *arrays, receive=receive)
+    return host_call_p.bind(question, *arrays, receive=receive)
 
 
-def _call_from_host(answer: Any, *arrays: Any, receive: Callable[..., None]) -> Any:
-    receive(*map(np.asarray, arrays))
-    return answer
+def _call_from_host(question: Any, *arrays: Any, receive: Callable[..., Any]) -> Any:
+    return jax.numpy.asarray(receive(*map(np.asarray, (question, *arrays))))
 
 
-def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., None]) -> Any:
-    def call(answer: Any, *arrays: Any) -> tuple[Any]:
-        receive(*arrays)
-        return (np.asarray(answer),)
+def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> Any:
+    def call(*arrays: Any) -> tuple[Any]:
+        return (np.asarray(receive(*arrays)),)
 
     results, _, _ = callback.emit_python_callback(
         ctx,
@@ -88,7 +89,7 @@ def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., None]) -> 
 
 host_call_p = Primitive("host_call")
 host_call_p.def_impl(_call_from_host)
-host_call_p.def_abstract_eval(lambda answer, *arrays, receive: answer)
+host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
@@ -199,7 +200,7 @@ def register(
     jvp: Callable[..., Any],
     transpose: Callable[..., Any],
 ) -> None:
-    """Register the rules of a primitive without results that lowers to nothing."""
+    """Register the rules of a primitive without results that compiles to nothing."""
     # The table of "fancy" rules is consulted even when no operand is mapped.
     batching.fancy_primitive_batchers[primitive] = batch
     ad.primitive_jvps[primitive] = jvp
@@ -235,6 +236,48 @@ def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
     """Put `wrap(rule)` in the place of the partial-evaluation rule of `primitive`."""
     table = pe.custom_partial_eval_rules
     table[primitive] = wrap(table[primitive])
+
+
+def wrap_lowering(
+    primitive: Primitive, wants: Callable[[Any], bool], evaluate: Callable[..., Any]
+) -> None:
+    """Compile equations whose jaxprs are wanted as `evaluate(jaxpr, args)` says.
+
+    The jaxpr that it gets has just the one equation.
+    """
+    entry = mlir._lowerings[primitive]
+
+    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+        if not any(map(wants, jaxprs_in(params))):
+            return entry.rule(ctx, *operands, **params)
+        return lower_evaluated(ctx, operands, primitive, params, evaluate)
+
+    mlir._lowerings[primitive] = dataclasses.replace(entry, rule=lower)
+
+
+def set_lowering(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Say how a primitive is compiled."""
+    mlir.register_lowering(primitive, rule)
+
+
+def lower_evaluated(
+    ctx: Any,
+    operands: Sequence[Any],
+    primitive: Primitive,
+    params: dict[str, Any],
+    evaluate: Callable[..., Any],
+) -> Any:
+    """Compile an equation as `evaluate(jaxpr, args)`, where the jaxpr has just that equation."""
+
+    def bound(*args: Any) -> list[Any]:
+        outs = primitive.bind(*args, **primitive.get_bind_params(params))
+        return list(outs)
+
+    def evaluated(*args: Any) -> list[Any]:
+        outs: list[Any] = evaluate(trace(bound, ctx.avals_in), args)
+        return outs
+
+    return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
 
 
 def known_parts(params: dict[str, Any], unknown: Sequence[bool]) -> list[Jaxpr]:
@@ -293,15 +336,39 @@ def as_key(data: Any, dtype: Any) -> Any:
     return jax.random.wrap_key_data(data, impl=dtype._impl.name)
 
 
+def raw(value: Any) -> Any:
+    """Return an array; of random keys, the numbers behind them."""
+    return jax.random.key_data(value) if is_key(value) else value
+
+
+def raw_type(aval: Any) -> Any:
+    """Return the type of what `raw` would make of an array of the given type."""
+    if is_key(aval):
+        return jax.ShapeDtypeStruct((*aval.shape, *key_shape(aval.dtype)), np.uint32)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def key_shape(dtype: Any) -> tuple[int, ...]:
+    """Return the shape of the numbers behind one random key of the given type."""
+    return tuple(dtype._impl.key_shape)
+
+
 def zeros(aval: Any) -> Any:
     """Return zeros of any type that JAX knows, random keys included."""
     if is_key(aval):
-        shape = (*aval.shape, *aval.dtype._impl.key_shape)
+        shape = (*aval.shape, *key_shape(aval.dtype))
         return as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
     if aval.dtype == jax.dtypes.float0:
         return np.zeros(aval.shape, jax.dtypes.float0)
     sharding = aval.sharding if is_sharded(aval) else None
     return jax.lax.full(aval.shape, 0, aval.dtype, sharding=sharding)
+
+
+def retyped(value: Any, aval: Any) -> Any:
+    """Return an array whose type is as weak as `aval` is, which decides about promotion."""
+    if is_key(value) or value.weak_type == aval.weak_type:
+        return value
+    return lax_internal._convert_element_type(value, aval.dtype, weak_type=aval.weak_type)
 
 
 def is_sharded(value: Any) -> bool:

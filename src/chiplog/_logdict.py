@@ -6,6 +6,7 @@ mapped over and printed.
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,37 @@ from .errors import LogTypeError
 if TYPE_CHECKING:
     import pandas
     import xarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where and when an entry was logged: `logs.origin` of what a callback of `tap` gets.
+
+    Of a batch of entries, `iteration` is an array with a row for each.
+
+    Examples:
+        >>> import chiplog, jax
+        >>> def f(x):
+        ...     def body(x, _):
+        ...         chiplog.log({"x": x}, tags="demo")
+        ...         return 2 * x, None
+        ...     return jax.lax.scan(body, x, length=3)[0]
+        >>> def show(logs):
+        ...     print(logs.origin.path, logs.origin.iteration, logs.origin.tags)
+        >>> y = chiplog.tap(f, show)(1.0)
+        >>> chiplog.flush()
+        scan[0] (0,) ('demo',)
+        scan[0] (1,) ('demo',)
+        scan[0] (2,) ('demo',)
+    """
+
+    path: str  # The loops around the `log` call, such as "scan[0]/while[1]"; "" outside of loops.
+    iteration: Any  # The iteration of each of them.
+    lanes: tuple[int, ...]  # The sizes of the vmaps around it, which are axes of what was logged.
+    device: str | tuple[str, ...] | None  # Several under `shard_map`: one for each lane.
+    time: float  # When it reached the host, as `time.time()`.
+    tags: tuple[str, ...]
+    site: str  # The line of the `log` call.
 
 
 class LogDict(dict[str, Any]):
@@ -66,6 +98,7 @@ class LogDict(dict[str, Any]):
         self._valid = dict(valid or {})
         self._dropped = dict(dropped or {})
         self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
+        self._origin: Origin | Callable[[], Origin] | None = None
 
     def __getattr__(self, name: str) -> dict[str, Any]:
         steps: dict[str, dict[str, Any]] = self.__dict__.get("steps", {})
@@ -88,6 +121,17 @@ class LogDict(dict[str, Any]):
         """How many entries of each key did not fit into `capacity`."""
         return {key: self._dropped.get(key, 0) for key in self}
 
+    @property
+    def origin(self) -> Origin | None:
+        """Where and when it was logged, if it came out of a running program through `tap`."""
+        origin = self.__dict__.get("_origin")
+        if callable(origin):  # Not made before somebody asks.
+            origin = self._origin = origin()
+        return origin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_origin": self.origin}
+
     def __add__(self, other: LogDict) -> LogDict:
         """Concatenate in time: the entries of `other` come after ours."""
         if not isinstance(other, LogDict):
@@ -108,7 +152,7 @@ class LogDict(dict[str, Any]):
 
     def copy(self) -> LogDict:
         """Return a LogDict with the same arrays."""
-        return from_series(self._all())
+        return self._like(self._all())
 
     def filter(self, *names: str | Iterable[str] | Callable[[str], bool]) -> LogDict:
         """Keep the keys that match one of `names`: names, glob patterns, or functions of the key.
@@ -120,7 +164,7 @@ class LogDict(dict[str, Any]):
         """
         tests = [_as_test(name) for name in names]
         chosen = {key: one for key, one in self._all().items() if any(t(key) for t in tests)}
-        return from_series(chosen)
+        return self._like(chosen)
 
     def prefix(self, prefix: str) -> LogDict:
         """Put `prefix` in front of every key.
@@ -129,7 +173,7 @@ class LogDict(dict[str, Any]):
             >>> LogDict({"loss": 1.0}).prefix("train/")["train/loss"]
             1.0
         """
-        return from_series({f"{prefix}{key}": one for key, one in self._all().items()})
+        return self._like({f"{prefix}{key}": one for key, one in self._all().items()})
 
     def map(self, change: Callable[[Any], Any]) -> LogDict:
         """Apply a function to every array of values, and leave steps and validity alone.
@@ -202,6 +246,12 @@ class LogDict(dict[str, Any]):
 
     def _all(self) -> dict[str, Series]:
         return {key: self.series(key) for key in self}
+
+    def _like(self, series: Mapping[str, Series]) -> LogDict:
+        """The same entries, with other keys."""
+        logs = from_series(series)
+        logs._origin = self.__dict__.get("_origin")
+        return logs
 
 
 def from_series(series: Mapping[str, Series]) -> LogDict:

@@ -8,9 +8,10 @@ thinned out or reduced on the way, needs a state that the loops carry.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from ._buffer import check_overflow
 from ._entry import Entry, Loop, Node, Nodes, alike, embeddings, entries, map_entries, needs_mask
 from ._interpret import Where
 from ._jax_compat import is_key, mesh_of, varying_axes
+from ._log import listening
 from ._logdict import matches
 from ._reduce import How, check_function, reduction
 from .errors import (
@@ -43,8 +45,8 @@ class Options:
     interval: int | None
     reduce: How | None
     prefix: str
-    capacity: int | None
-    overflow: str
+    capacity: int | None = None
+    overflow: str = "last"
 
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str):
@@ -59,6 +61,8 @@ class Options:
 
     def selects(self, key: str, entry: Entry) -> bool:
         """Say whether a key of an entry was asked for."""
+        if entry.meta.taken:
+            return False
         if self.argnames is None and self.tags is None:
             return not entry.meta.explicit
         by_name = self.argnames is None or any(matches(key, name) for name in self.argnames)
@@ -95,6 +99,8 @@ class Plan:
     mesh: Any  # The mesh over which its type says that it is spread, if any.
     lanes: tuple[int, ...]
     site: str
+    tags: tuple[str, ...] = ()
+    calls: tuple[int, ...] = ()  # The `log` calls that it is in, by number.
     count: int = 0  # At most this many entries, if `unbounded` is false,
     kept: int = 0  # and after thinning out by `interval` this many.
     unbounded: bool = False
@@ -125,9 +131,10 @@ def make_plans(
 ) -> dict[str, Plan]:
     """Plan every key that is asked for. `traced` says that all shapes must be static."""
     plans: dict[str, Plan] = {}
+    calls = itertools.count()
     for nodes, where in found:
         for node in nodes:
-            _note(plans, node, where, (), options)
+            _note(plans, node, where, (), options, calls)
     if found and not plans and (options.argnames or options.tags):
         _warn_of_nothing(found, options)
     for plan in plans.values():
@@ -161,12 +168,14 @@ def _note(
     where: Where,
     loops: tuple[Loop, ...],
     options: Options,
+    calls: Iterator[int],
 ) -> None:
     if isinstance(node, Loop):
         for child in node.body:
-            _note(plans, child, where, (*loops, node), options)
+            _note(plans, child, where, (*loops, node), options, calls)
         return
     tick = tick_name(where, *loops)
+    call = next(calls)
     meta = node.meta
     for key, value in node.data.items():
         if not options.selects(key, node):
@@ -178,6 +187,8 @@ def _note(
         plan = plans.setdefault(
             key, Plan(key, one, steps, tuple(node.steps), frozenset(), None, meta.lanes, meta.site)
         )
+        plan.calls += (call,)
+        plan.tags += tuple(tag for tag in meta.tags if tag not in plan.tags)
         plan.varying = plan.varying.union(*map(varying_axes, jax.tree.leaves(node)))
         plan.mesh = next(filter(None, map(mesh_of, jax.tree.leaves(node))), plan.mesh)
         _check_same(plan, one, steps, meta.site)
@@ -273,6 +284,24 @@ def restrict(nodes: Sequence[Node], wanted: Callable[[str, Entry], bool]) -> Nod
         )
 
     return _pruned(map_entries(keys, nodes))
+
+
+def is_heard(entry: Entry) -> bool:
+    """Say whether somebody else wants an entry: a tap that has it already, or one further out."""
+    return bool(entry.meta.taps) or listening.value is not None
+
+
+def left_over(nodes: Nodes, options: Options) -> Nodes:
+    """What a listener leaves in the program for others."""
+    if options.keep_logs:
+        return restrict(nodes, lambda key, entry: is_heard(entry))
+
+    def close(entry: Entry) -> Entry:
+        return entry.replace(meta=dataclasses.replace(entry.meta, taken=True))
+
+    not_ours = restrict(nodes, lambda k, e: is_heard(e) and not options.selects(k, e))
+    shared = restrict(nodes, lambda k, e: bool(e.meta.taps) and options.selects(k, e))
+    return not_ours + map_entries(close, shared)
 
 
 def _pruned(nodes: Sequence[Node]) -> Nodes:

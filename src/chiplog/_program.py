@@ -24,8 +24,11 @@ DYNAMIC = (jax.Array, jax.core.Tracer, np.ndarray, np.generic, int, float, compl
 class Program:
     """A function with a given structure and given static arguments, ready to be called.
 
-    Subclasses say what the traced function means, in `interpret`.
+    Subclasses say what the traced function means, in `interpret`. Calls have `extra` arrays at the
+    end that are not arguments of the function.
     """
+
+    extra = 0
 
     def __init__(self, f: Callable[..., Any], tree: Any, static: dict[int, Any], traced: bool):
         self.traced = traced
@@ -41,10 +44,6 @@ class Program:
         """Return the outputs of the traced function, and what else there is to return."""
         raise NotImplementedError
 
-    def call(self, leaves: Sequence[Any]) -> Any:
-        """Run the program and return what the user gets."""
-        raise NotImplementedError
-
     def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
         """Run the compiled program."""
         try:
@@ -52,6 +51,9 @@ class Program:
         except _DonatesOtherwiseError:  # Which buffers are donated may depend on the shapes.
             self._jitted = None
             out, more = self._variant(leaves)(*leaves)
+        except Exception:
+            self._pending = None  # Another attempt traces anew.
+            raise
         if self._ready:  # Asked after the call, which may have traced something else.
             return out, more
         self._pending = None
@@ -65,8 +67,9 @@ class Program:
         """Find or make the jitted function that donates what these arguments should."""
         types = tuple(self._types(leaves))
         if types not in self._donated:
-            self._pending = (types, *self._trace(leaves))
-            self._donated[types] = () if self.traced else _donated(self._pending[1])
+            pending = (types, *self._trace(leaves))
+            self._donated[types] = () if self.traced else _donated(pending[1])
+            self._pending = pending
         donated = self._donated[types]
         if donated not in self._variants:
             body = functools.partial(self._body, donated)
@@ -93,6 +96,8 @@ class Program:
     def _trace(self, leaves: Sequence[Any]) -> tuple[compat.Jaxpr, Any]:
         out_tree, f = None, self._f()
 
+        leaves = leaves[: len(leaves) - self.extra]
+
         def flat(*dynamic: Any) -> list[Any]:
             nonlocal out_tree
             rest = iter(dynamic)
@@ -106,7 +111,7 @@ class Program:
             outs, out_tree = jax.tree.flatten(out)
             return outs
 
-        flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spooled")
+        flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "chiplog")
         try:
             with listening(True):
                 return jax.make_jaxpr(flat)(*leaves), out_tree
@@ -116,7 +121,7 @@ class Program:
         ) as error:
             error.add_note(
                 "chiplog traces every argument that is an array or a number, as `jax.jit` does. To "
-                "make a number static, bind it before: `chiplog.spool(functools.partial(f, n=3))`."
+                "make a number static, bind it before: `functools.partial(f, n=3)`."
             )
             raise
 
@@ -140,12 +145,13 @@ class Programs:
         self._kinds: dict[Any, _Kind] = {}
         self._flat: dict[tuple[type, ...], Program] = {}
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+        """Return the program for a call, and the arrays to give it."""
         # This is the price of every call, so it is kept short. Arrays that are arguments by
         # themselves need no flattening.
         program = None if kwargs else self._flat.get(tuple(map(type, args)))
         if program is not None and compat.trace_is_clean():
-            return program.call(args)
+            return program, args
         if self._static_numbers or self._static_names:
             args, kwargs = self._mark_static(args, kwargs)
         leaves, tree = compat.flatten((args, kwargs))
@@ -164,7 +170,7 @@ class Programs:
                 self._flat[signature[1:]] = program
         if static:
             leaves = [leaf for i, leaf in enumerate(leaves) if i not in kind.static]
-        return program.call(leaves)
+        return program, leaves
 
     def _mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wrap what is static to the function itself, because it is jitted so."""
@@ -181,7 +187,7 @@ def programs_of(f: Callable[..., Any], options: Any, make: Callable[..., Program
     So `spool(f)(x)` in a loop compiles once, as `jax.jit(f)(x)` does.
     """
     if not callable(f):
-        raise LogTypeError(f"Only functions can be spooled, not {f!r}.")
+        raise LogTypeError(f"chiplog can listen to functions only, not to {f!r}.")
     try:
         known = _programs.setdefault(f, {})
         reference: Callable[[], Any] = weakref.ref(f)
@@ -213,8 +219,8 @@ def _checked_hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
         except TypeError as error:
             raise LogTypeError(
                 f"An argument of type {type(value).__name__} is neither an array nor hashable, so "
-                "it can be neither traced nor static. Bind it with `functools.partial` before "
-                "`spool`, or register its type as a pytree."
+                "it can be neither traced nor static. Bind it with `functools.partial` before, or "
+                "register its type as a pytree."
             ) from error
     return values
 

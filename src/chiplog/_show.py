@@ -33,6 +33,31 @@ def as_html(logs: LogDict) -> str:
     return f"<table>{rows}</table>"
 
 
+def as_line(logs: LogDict) -> str:
+    """One entry on one line: its steps, then its values."""
+    words = []
+    for name, by_key in logs.steps.items():
+        first = next(iter(by_key))
+        words.append(f"{name}={_values(by_key[first], logs.series(first).mask)}")
+    for key, value in logs.items():
+        mask = logs.series(key).mask
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value):
+            words.append(f"{key}{jax.tree_util.keystr(path)}={_values(leaf, mask)}")
+    return "  ".join(words)
+
+
+def _values(leaf: Any, mask: Any) -> str:
+    numbers = plain(leaf)
+    if numbers.ndim == 0:
+        return _number(numbers[()], 7)
+    if numbers.size <= 2 * SHOWN and np.all(mask):
+        return np.array2string(
+            numbers, separator=" ", formatter={"all": _number}, max_line_width=10**6
+        ).replace("\n", "")
+    shape = ",".join(map(str, numbers.shape))
+    return f"{numbers.dtype}[{shape}]({_ends(leaf, mask)})"
+
+
 def _describe(logs: LogDict, key: str) -> str:
     leaves = jax.tree_util.tree_leaves_with_path(logs[key])
     one = logs.series(key)
@@ -66,8 +91,8 @@ def _ends(leaf: Any, mask: Any) -> str:
     return f"{_number(flat[0])} ... {_number(flat[-1])}"
 
 
-def _number(x: Any) -> str:
-    return f"{x:.4g}" if np.issubdtype(x.dtype, np.inexact) else str(x)
+def _number(x: Any, digits: int = 4) -> str:
+    return f"{x:.{digits}g}" if np.issubdtype(np.asarray(x).dtype, np.inexact) else str(x)
 
 
 def _invalid(mask: Any) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-import numpy as np
 
 from . import _call_rules as _call_rules  # These two fill the table of rules,
 from . import _control_rules as _control_rules
@@ -18,9 +17,9 @@ from ._assemble import assemble, happened, with_spilled
 from ._entry import Nodes
 from ._fold import Fold, Row, State
 from ._interpret import Meaning, Where, interpret, repetitions, survey, without
-from ._log import emit, listening
+from ._log import emit
 from ._logdict import LogDict
-from ._plan import Options, Plan, make_plans, names, restrict
+from ._plan import Options, Plan, is_heard, left_over, make_plans, names, restrict
 from ._program import Program, programs_of
 from ._reduce import How
 
@@ -94,7 +93,8 @@ def spool(
 
     @functools.wraps(f)
     def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
-        return programs.call(args, kwargs)  # type: ignore[no-any-return]
+        program, leaves = programs.find(args, kwargs)
+        return program.call(leaves)  # type: ignore[no-any-return]
 
     return spooled
 
@@ -155,8 +155,7 @@ class _Spooled(Program):
         return out, happened(with_spilled(logs, spilled, plans))
 
     def _receive(self, key: str, row: Row) -> None:
-        copied = jax.tree.map(np.array, row)  # JAX takes its buffers back.
-        self._spilled.setdefault(key, []).append(copied)
+        self._spilled.setdefault(key, []).append(row)
 
 
 class _NeedsHostError(Exception):
@@ -174,11 +173,8 @@ class _Collecting(Meaning):
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         nodes = without(nodes, where, self._repeated)
-        selects = self._options.selects
-        if listening.value is not None:
-            keep_all = self._options.keep_logs
-            emit(restrict(nodes, lambda key, entry: keep_all or not selects(key, entry)))
-        ours = restrict(nodes, selects)
+        emit(left_over(nodes, self._options))
+        ours = restrict(nodes, self._options.selects)
         state = self._fold.push(state, restrict(ours, lambda key, _: not self._stacked(key)), where)
         return restrict(ours, lambda key, _: self._stacked(key)), state
 
@@ -203,8 +199,7 @@ class _Later(Meaning):
 
     def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
         del where
-        everything = listening.value is not None
-        return restrict(nodes, lambda k, e: everything or self._options.selects(k, e)), state
+        return restrict(nodes, lambda k, e: self._options.selects(k, e) or is_heard(e)), state
 
     def later(self) -> Meaning:
         return self

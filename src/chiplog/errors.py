@@ -11,6 +11,7 @@ __all__ = [
     "MissingExtraError",
     "MixedKeyError",
     "NothingSelectedWarning",
+    "StopRun",
     "UnboundedLogError",
     "UnsupportedError",
 ]
@@ -95,6 +96,30 @@ class NothingSelectedWarning(UserWarning):
         ...     _ = chiplog.spool(lambda x: chiplog.log({"loss": x}), "lost")(1.0)
         >>> caught[0].category.__name__
         'NothingSelectedWarning'
+    """
+
+
+class StopRun(ChiplogError, RuntimeError):  # noqa: N818 (it is a request)
+    """Raise this in a callback of `tap` to stop the program that it listens to.
+
+    The tapped function raises it as soon as the program hands over more entries. If it was called
+    in a function that is compiled itself, JAX raises an error of its own that quotes it.
+
+    Examples:
+        >>> import chiplog, jax
+        >>> def forever(x):
+        ...     def body(x):
+        ...         chiplog.log({"x": x})
+        ...         return x + 1
+        ...     return jax.lax.while_loop(lambda x: x >= 0, body, x)
+        >>> def enough(logs):
+        ...     if logs["x"] >= 3:
+        ...         raise chiplog.StopRun("that is enough")
+        >>> try:
+        ...     chiplog.tap(forever, enough)(0.0)
+        ... except chiplog.StopRun as stop:
+        ...     print(stop)
+        that is enough
     """
 
 

@@ -1,0 +1,295 @@
+"""The host side of streaming: a bounded queue, and one thread that delivers what is in it.
+
+Programs hand over chunks of entries while they run, and do nothing else on the host: everything
+that takes time happens on the worker. When the queue is full, the program waits, or drops. A chunk
+is a function that delivers it, so this file knows nothing of what entries are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from .errors import LogTypeError, StopRun
+
+MOST_BYTES = 64 << 20
+MOST_ENTRIES = 1 << 18
+NAP = 0.002  # Seconds that the worker lets entries gather: it competes with the program for Python.
+BUSY = 0.001  # Seconds of work, after which it lets the program's threads have a turn.
+KEPT_RUNS = 1024
+
+logger = logging.getLogger("chiplog")
+
+
+class Sink:
+    """A callback, how it wants its entries, and what has become of it."""
+
+    def __init__(
+        self,
+        callback: Callable[[Any], Any],
+        batch: bool = False,
+        latency: float = 0.1,
+        overflow: str = "wait",
+    ) -> None:
+        self.callback, self.batch = callback, batch
+        self.latency, self.overflow = latency, overflow
+        self.dropped = 0
+        self.failures = 0
+        self.error: BaseException | None = None
+
+    @property
+    def name(self) -> str:
+        name = getattr(self.callback, "__qualname__", None) or type(self.callback).__qualname__
+        return f"{getattr(self.callback, '__module__', '')}.{name}".lstrip(".")
+
+    def call(self, run: Run, logs: Any) -> None:
+        """Hand something over. Whatever goes wrong is the sink's affair, not the program's."""
+        try:
+            self.callback(logs)
+        except StopRun as stop:
+            run.stop = run.stop or stop
+        except BaseException as error:
+            self.failures += 1
+            if self.error is None:
+                self.error = error
+                host.failed(self)
+                logger.error(
+                    "The callback %s failed, and the program goes on without it. It will be "
+                    "called for further entries; chiplog.flush() raises the error.",
+                    self.name,
+                    exc_info=error,
+                )
+
+
+class Run:
+    """One execution of a program."""
+
+    def __init__(self, number: int, sink: Sink | None) -> None:
+        self.number, self.sink = number, sink
+        self.stop: StopRun | None = None
+        self.unbounded = False  # It was started by the worker, which must not wait for itself.
+        self.token: Any = None
+        self._begun = time.perf_counter()
+        self._paused: dict[str, float] = {}
+
+    @property
+    def device(self) -> str | None:
+        """The device that the program runs on, or None if that is not known."""
+        devices = self.token.devices() if self.token is not None else ()
+        return str(min(devices, key=lambda d: d.id)) if devices else None
+
+    def arrived(self, loop: str) -> float:
+        """Seconds since this loop (or the program) went on after it last paused."""
+        return time.perf_counter() - self._paused.get(loop, self._begun)
+
+    def goes_on(self, loop: str) -> None:
+        self._paused[loop] = time.perf_counter()
+
+
+class Chunk(NamedTuple):
+    """Something to deliver, and how much it is."""
+
+    run: Run
+    deliver: Callable[[], Iterator[None]]  # It pauses after every entry.
+    size: int
+    entries: int
+
+
+class Host:
+    """Everything that is under way."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: collections.deque[Chunk] = collections.deque()
+        self._bytes = self._entries = 0
+        self._delivering = False
+        self._worker: threading.Thread | None = None
+        self._waiting = 0  # Threads in `flush`.
+        self._numbers = itertools.count(1)
+        self._runs: collections.OrderedDict[int, Run] = collections.OrderedDict()
+        self._dispatched: collections.deque[Run] = collections.deque()
+        self._failed: list[Sink] = []
+
+    def begin(self, sink: Sink | None) -> Run:
+        """Register an execution of a program."""
+        run = Run(next(self._numbers) & 0x7FFFFFFF, sink)
+        run.unbounded = threading.current_thread() is self._worker
+        with self._changed:
+            self._start_worker()
+            self._runs[run.number] = run
+        return run
+
+    def dispatched(self, run: Run, token: Any) -> None:
+        """A program was started; `token` is ready when it has ended."""
+        run.token = token
+        with self._changed:
+            self._dispatched.append(run)
+            while self._dispatched and _is_ready(self._dispatched[0].token):
+                self._runs.pop(self._dispatched.popleft().number, None)
+
+    def run(self, number: int) -> Run:
+        """Find the run with a number; 0 stands for one that was not registered."""
+        run = self._runs.get(number)
+        if run is None:
+            run = self.begin(None)
+            with self._changed:
+                while len(self._runs) > max(KEPT_RUNS, 2 * len(self._dispatched)):
+                    self._runs.popitem(last=False)
+        return run
+
+    def put(self, chunk: Chunk, overflow: str) -> bool:
+        """Queue a chunk for delivery, and say whether it was not dropped."""
+        with self._changed:
+            self._start_worker()
+            if not chunk.run.unbounded and self._is_full(chunk):
+                if overflow == "drop":
+                    return False
+                self._changed.wait_for(lambda: not self._is_full(chunk) or self._worker is None)
+            self._queue.append(chunk)
+            self._bytes += chunk.size
+            self._entries += chunk.entries
+            self._changed.notify_all()
+        return True
+
+    def _is_full(self, chunk: Chunk) -> bool:
+        return self._entries > 0 and (
+            self._bytes + chunk.size > MOST_BYTES or self._entries + chunk.entries > MOST_ENTRIES
+        )
+
+    def failed(self, sink: Sink) -> None:
+        with self._changed:
+            self._failed.append(sink)
+
+    def _start_worker(self) -> None:
+        if self._worker is None or not self._worker.is_alive():
+            self._worker = threading.Thread(target=self._work, name="chiplog", daemon=True)
+            try:
+                self._worker.start()
+            except RuntimeError:  # The interpreter is shutting down; `flush` will deliver.
+                self._worker = None
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue)
+            self._nap()
+            self._deliver_all()
+
+    def _nap(self) -> None:
+        """Let entries gather, unless somebody waits for them."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting or self._entries > MOST_ENTRIES // 2, timeout=NAP
+            )
+
+    def _deliver_all(self) -> None:
+        rested = time.perf_counter()
+        while True:
+            with self._changed:
+                if not self._queue:
+                    return
+                chunk = self._queue.popleft()
+                self._delivering = True
+            try:
+                for _ in chunk.deliver():
+                    if time.perf_counter() - rested > BUSY:
+                        time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
+                        rested = time.perf_counter()
+            finally:
+                with self._changed:
+                    self._delivering = False
+                    self._bytes -= chunk.size
+                    self._entries -= chunk.entries
+                    self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait for all programs that were started, then until the queue is empty."""
+        if threading.current_thread() is self._worker:
+            raise LogTypeError(
+                "`chiplog.flush()` was called by a callback, which would wait for itself. Call it "
+                "after the program, on another thread."
+            )
+        for run in tuple(self._dispatched):
+            _wait(run.token)
+        with contextlib.suppress(RuntimeError):
+            jax.effects_barrier()
+        if self._worker is None:
+            self._deliver_all()
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._queue and not self._delivering)
+            self._waiting -= 1
+            failed, self._failed = self._failed, []
+        _raise(failed)
+
+
+host = Host()
+
+
+def flush() -> None:
+    """Wait until everything that was logged so far has been delivered.
+
+    Waits for all tapped programs that have been started, on any thread, and for their callbacks.
+    Raises the first error of each callback that failed since the last time.
+
+    Examples:
+        >>> import chiplog
+        >>> seen = []
+        >>> def f(x):
+        ...     chiplog.log({"x": x})
+        ...     return 2 * x
+        >>> y = chiplog.tap(f, seen.append)(1.0)
+        >>> chiplog.flush()
+        >>> float(seen[0]["x"])
+        1.0
+    """
+    host.flush()
+
+
+def _raise(failed: Sequence[Sink]) -> None:
+    errors = []
+    for sink in failed:
+        assert sink.error is not None
+        if sink.failures > 1:
+            sink.error.add_note(f"The callback {sink.name} failed {sink.failures} times.")
+        errors.append(sink.error)
+        sink.error, sink.failures = None, 0
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise BaseExceptionGroup("Several callbacks of chiplog failed.", errors)
+
+
+def _is_ready(token: Any) -> bool:
+    try:
+        return bool(token.is_ready())
+    except RuntimeError:  # It failed, or was deleted.
+        return True
+
+
+def _wait(token: Any) -> None:
+    # An error of the program surfaces from its outputs. Here it only means that it has ended.
+    with contextlib.suppress(RuntimeError):
+        jax.block_until_ready(token)
+
+
+def _at_exit() -> None:
+    # Whatever fails in a callback has been reported by now.
+    with contextlib.suppress(Exception):
+        host.flush()
+
+
+atexit.register(_at_exit)
+# The worker is not in a forked child, and neither is what it was to deliver.
+os.register_at_fork(after_in_child=host.__init__)  # type: ignore[misc]

@@ -1,0 +1,385 @@
+"""Another meaning of `log`: hand entries to the host while the program runs.
+
+A call of the host costs microseconds, so there is none per entry. Loops fill reels, one for each
+run of `log` calls in their bodies, and pause from time to time to send all of them at once. How
+many iterations there are between pauses is the host's answer to each call: few at first, and then
+as many as keep to the latency that was asked for. Rows of several reels are put back into program
+order by a number that each of them has. Calls are chained by the host's answers, so they arrive in
+order themselves.
+
+What is logged outside of loops, and what is large, is sent at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import _jax_compat as compat
+from ._deliver import Group, Part, deliver
+from ._entry import Entry, Nodes, entries, map_entries
+from ._host import Chunk, Run, Sink, host, logger
+from ._interpret import Meaning, Where, interpret, logs, repetitions, survey, without
+from ._jax_compat import Jaxpr, JaxprEqn, host_call, subjaxprs
+from ._log import log_p
+from ._plan import Options, make_plans, restrict
+from ._reel import MOST_ROWS, Layout, Reel, taken, write
+from ._windows import Windows
+
+LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
+GROWTH = 64  # How many times longer than the last chunk the next one may be.
+
+
+class Tap:
+    """Somebody who listens: what for, and where it goes (None: it depends on the call)."""
+
+    def __init__(self, options: Options, sink: Sink | None) -> None:
+        self.options, self.sink = options, sink
+
+
+class State(NamedTuple):
+    """What a streaming program carries."""
+
+    run: Any  # Which execution this is; 0 until the host has given it a number.
+    rows: Any  # How many rows have been written since the last call.
+    iterations: dict[str, Any]  # Of the loops that we are in.
+    limits: dict[str, Any]  # By loop, how many iterations a chunk may have.
+    reels: dict[str, Reel]
+    windows: tuple[Any, ...]  # One for each tap.
+
+
+def stream(jaxpr: Jaxpr, args: Sequence[Any], tap: Tap | None, run: Any) -> tuple[list[Any], Any]:
+    """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
+
+    Returns the outputs, and a number that is there when everything has been handed over.
+    """
+    found = survey(jaxpr, Where())
+    repeated = repetitions(found)
+    seen = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
+    marked = dict.fromkeys(
+        tap for nodes, _ in seen for entry in entries(nodes) for tap in entry.meta.taps
+    )
+    taps = [*([tap] if tap else []), *marked]
+    windows = []
+    for one in taps:
+        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
+        mine = [(nodes, where) for nodes, where in mine if nodes]
+        folding = one.options.interval is not None or one.options.reduce is not None
+        plans = make_plans(seen if one is tap else mine, one.options, False) if folding else {}
+        windows.append(Windows(plans, one.options))
+    meaning = _Streaming(taps, tap, windows, repeated)
+    meaning.rehearse(jaxpr, args)
+    outs, state, nodes = interpret(jaxpr, args, meaning.start(run), meaning, Where())
+    assert not nodes, "everything was sent"
+    return outs, meaning.finish(state).run
+
+
+def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
+    """What a tap is to get, marked as its own."""
+
+    def mine(key: str, entry: Entry) -> bool:
+        return tap.options.selects(key, entry) if outermost else tap in entry.meta.taps
+
+    def mark(entry: Entry) -> Entry:
+        return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
+
+    return map_entries(mark, restrict(nodes, mine))
+
+
+class _Streaming(Meaning):
+    """Sends entries: at once, or from reels whenever a loop pauses."""
+
+    def __init__(
+        self, taps: list[Tap], outermost: Tap | None, windows: list[Windows], repeated: Any
+    ) -> None:
+        self._taps, self._outermost, self._windows = taps, outermost, windows
+        self._repeated = repeated
+        self._groups: dict[str, Group] = {}
+        self._rehearsing = False
+
+    def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
+        """Find out which reels there will be, before any loop is built."""
+
+        def run(*args: Any) -> None:
+            interpret(jaxpr, args, self.start(jnp.int32(0)), self, Where())
+
+        self._rehearsing = True
+        jax.eval_shape(run, *args)
+        self._rehearsing = False
+
+    def start(self, run: Any) -> State:
+        windows = tuple(windows.start() for windows in self._windows)
+        return State(run, jnp.int32(0), {}, {}, {}, windows)
+
+    def finish(self, state: State) -> State:
+        for windows, its_state in zip(self._windows, state.windows, strict=True):
+            nodes = self._marked(windows.finish(its_state), windows)
+            state = self._send(state, Where(), nodes)
+        return state
+
+    # Entries.
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        nodes = without(nodes, where, self._repeated)
+        made: Nodes = ()
+        states = list(state.windows)
+        for number, tap in enumerate(self._taps):
+            windows = self._windows[number]
+            mine = _wanted(nodes, tap, tap is self._outermost)
+            mine, states[number] = windows.take(states[number], mine, where)
+            made += self._marked(mine, windows)
+        state = state._replace(windows=tuple(states))
+        if not where.path or _is_large([jax.typeof(x) for x in jax.tree.leaves(made)]):
+            return (), self._send(state, where, made)
+        return made, state
+
+    def later(self) -> Meaning:
+        return _Later()
+
+    def unsettling(self, eqn: JaxprEqn) -> bool:
+        return _parts(eqn)
+
+    def settled(self, nodes: Nodes, state: State, where: Where) -> State:
+        if not nodes:
+            return state
+        if not where.path:
+            return self._send(state, where, nodes)
+        name = f"{where}@{'.'.join(map(str, where.spot))}"
+        header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
+        if self._rehearsing:
+            self._groups[name] = _group(nodes, where, len(header))
+            return state
+        words, large = self._groups[name].layout.pack(header, nodes)
+        reel = write(state.reels[name], words, large, _any_happened(nodes))
+        return state._replace(rows=state.rows + 1, reels={**state.reels, name: reel})
+
+    # Loops.
+
+    def entered(self, state: State, where: Where) -> State:
+        loop = str(where)
+        state = state._replace(iterations={**state.iterations, loop: jnp.int32(0)})
+        if self._rehearsing or len(where.path) > 1:
+            return state
+        names = [name for name, group in self._groups.items() if _starts(group.path, where)]
+        loops = {str(frame) for name in names for frame in _prefixes(self._groups[name].path)}
+        return state._replace(
+            reels={name: self._groups[name].layout.start() for name in names},
+            limits={loop: jnp.int32(1) for loop in sorted(loops)},
+        )
+
+    def chunked(self, where: Where) -> bool:
+        return self._rehearsing or any(
+            _starts(group.path, where) for group in self._groups.values()
+        )
+
+    def room(self, state: State, where: Where) -> Any:
+        if self._rehearsing:
+            return jnp.int32(1)
+        room = state.limits[str(where)]
+        for name, group in self._own(where):
+            room = jnp.minimum(room, group.layout.capacity - state.reels[name].count)
+        return room
+
+    def iterated(self, state: State, where: Where) -> State:
+        states = list(state.windows)
+        made: Nodes = ()
+        for number, windows in enumerate(self._windows):
+            new, states[number] = windows.iterated(states[number], where)
+            made += self._marked(new, windows)
+        state = state._replace(windows=tuple(states))
+        state = self.settled(made, state, where.at(-1))
+        loop = str(where)
+        return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
+
+    def paused(self, state: State, where: Where, ended: Any) -> State:
+        if len(where.path) == 1:
+            return self._send(state, where)
+        full = jnp.bool_(False)
+        for name, group in self._own(where):
+            if not self._rehearsing:
+                full |= state.reels[name].count >= group.layout.capacity
+        return lax.cond(  # type: ignore[no-any-return]
+            full | ~ended, lambda s: self._send(s, where), lambda s: s, state
+        )
+
+    def left(self, state: State, where: Where) -> State:
+        inside = set(_loops(where))
+        state = state._replace(
+            iterations={loop: i for loop, i in state.iterations.items() if loop in inside}
+        )
+        if where.path:
+            return state
+        state = state._replace(reels={}, limits={})
+        for number, windows in enumerate(self._windows):
+            nodes, its_state = windows.left(state.windows[number], where)
+            states = list(state.windows)
+            states[number] = its_state
+            state = state._replace(windows=tuple(states))
+            state = self._send(state, where, self._marked(nodes, windows))
+        return state
+
+    def _own(self, where: Where) -> list[tuple[str, Group]]:
+        path = tuple(map(str, where.path))
+        return [(name, group) for name, group in self._groups.items() if group.path == path]
+
+    def _marked(self, nodes: Nodes, windows: Windows) -> Nodes:
+        tap = self._taps[self._windows.index(windows)]
+
+        def mark(entry: Entry) -> Entry:
+            return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
+
+        return map_entries(mark, nodes)
+
+    # Calls of the host.
+
+    def _send(self, state: State, where: Where, nodes: Nodes | None = None) -> State:
+        """Send what is in the reels, and then `nodes`."""
+        if self._rehearsing or nodes == ():
+            return state
+        if nodes is not None and where.path and _any_happened(nodes) is not None:
+            return lax.cond(  # type: ignore[no-any-return]
+                _any_happened(nodes), lambda s: self._call(s, where, nodes), lambda s: s, state
+            )
+        return self._call(state, where, nodes)
+
+    def _call(self, state: State, where: Where, nodes: Nodes | None) -> State:
+        loop, names = str(where), list(state.reels)
+        question = jnp.stack([state.run, state.limits.get(loop, jnp.int32(0))])
+        counts = [state.reels[name].count for name in names]
+        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        last = None
+        if nodes is not None:
+            header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
+            last = _group(nodes, where, len(header))
+            words, large = last.layout.pack(header, nodes)
+            arrays += [words, *large]
+        receive = functools.partial(self._receive, loop, [self._groups[n] for n in names], last)
+        answer = host_call(receive, question, jnp.stack([jnp.int32(0), *counts]), *arrays)
+        limits = state.limits
+        if nodes is None:
+            limits = {**limits, loop: answer[1]}
+        reels = {name: reel._replace(count=jnp.int32(0)) for name, reel in state.reels.items()}
+        return state._replace(run=answer[0], rows=jnp.int32(0), limits=limits, reels=reels)
+
+    def _receive(
+        self,
+        loop: str,
+        groups: Sequence[Group],
+        last: Group | None,
+        question: Any,
+        counts: Any,
+        *arrays: Any,
+    ) -> Any:
+        number, limit = question.tolist()
+        run = host.run(number)
+        if run.stop is not None:
+            raise run.stop
+        elapsed, when = run.arrived(loop), time.time()
+        parts, rest = [], iter(arrays)
+        for group, count in zip(groups, counts[1:].tolist(), strict=True):
+            words, *large = (next(rest) for _ in range(1 + group.layout.large))
+            if count:
+                parts.append(Part(group, taken(words, large, count)))
+        if last is not None:
+            words, *large = (x[None] for x in rest)
+            parts.append(Part(last, taken(words, large, 1)))
+        latency = math.inf
+        for tap in self._taps:
+            sink = tap.sink or run.sink
+            assert sink is not None
+            latency = min(latency, sink.latency)
+            _put(parts, run, tap, sink, when)
+        run.goes_on(loop)
+        return np.array([run.number, _paced(limit, elapsed, latency)], np.int32)
+
+
+def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
+    mine = [part for part in parts if part.group.has(tap)]
+    number = sum(part.entries for part in mine)
+    if not mine:
+        return
+    size = sum(x.nbytes for part in mine for x in (part.rows.words, *part.rows.large))
+
+    def wanted(meta: Any) -> str | None:
+        return tap.options.prefix if tap in meta.taps else None
+
+    chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number)
+    if not host.put(chunk, sink.overflow):
+        if not sink.dropped:
+            logger.warning(
+                "The callback %s is too slow, and entries are being dropped, as `overflow='drop'` "
+                "says. The tapped function has their number as `.dropped`.",
+                sink.name,
+            )
+        sink.dropped += number
+
+
+def _paced(limit: int, elapsed: float, latency: float) -> int:
+    """Say how many iterations the next chunk of a loop may have, given the last one."""
+    if not limit:
+        return 0
+    ideal = limit * latency / 2 / max(elapsed, 1e-9)
+    return int(max(1, limit // 4, min(ideal, limit * GROWTH, MOST_ROWS)))
+
+
+class _Later(Meaning):
+    """Passes everything on, to be looked at after a branch."""
+
+    def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
+        del where
+        return nodes, state
+
+    def later(self) -> Meaning:
+        return self
+
+
+def _group(nodes: Nodes, where: Where, header: int) -> Group:
+    types = jax.tree.map(lambda x: jax.typeof(x), nodes)
+    return Group(Layout(header, types), tuple(map(str, where.path)))
+
+
+def _loops(where: Where) -> list[str]:
+    """The names of the loops that we are in."""
+    return _prefixes(tuple(map(str, where.path)))
+
+
+def _prefixes(path: tuple[str, ...]) -> list[str]:
+    return ["/".join(path[: i + 1]) for i in range(len(path))]
+
+
+def _starts(path: tuple[str, ...], where: Where) -> bool:
+    outer = tuple(map(str, where.path))
+    return path[: len(outer)] == outer
+
+
+def _any_happened(nodes: Nodes) -> Any:
+    """Whether any of the entries happened; None if one of them certainly did."""
+    masks = [entry.mask for entry in entries(nodes)]
+    if any(mask is None for mask in masks):
+        return None
+    return functools.reduce(jnp.logical_or, map(jnp.any, masks))
+
+
+def _is_large(types: Sequence[Any]) -> bool:
+    raw = map(compat.raw_type, types)
+    return sum(x.size * x.dtype.itemsize for x in raw) >= LARGE
+
+
+def _parts(eqn: JaxprEqn) -> bool:
+    """Say whether an equation sends something itself, so that what is before it must go first."""
+    if not logs(eqn):
+        return False
+    if eqn.primitive is log_p:
+        return _is_large([v.aval for v in eqn.invars])
+    if eqn.primitive in (compat.scan_p, compat.while_p, compat.shard_map_p):
+        return True
+    return any(_parts(inner) for sub in subjaxprs(eqn) for inner in compat.open_jaxpr(sub)[0].eqns)

@@ -1,0 +1,220 @@
+"""`tap`: run a function, and hand what it logs to a callback while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from . import _call_rules as _call_rules  # These two fill the table of rules,
+from . import _control_rules as _control_rules
+from . import _guard as _guard  # and this one makes JAX's transformations keep logs.
+from . import _jax_compat as compat
+from ._entry import Entry, Nodes, entries, map_entries
+from ._host import Sink, host
+from ._interpret import Meaning, State, Where, interpret, repetitions, survey, without
+from ._jax_compat import open_jaxpr, subjaxprs
+from ._log import emit, log_p, logged
+from ._logdict import LogDict
+from ._plan import Options, left_over, names, restrict
+from ._program import Program, programs_of
+from ._reduce import How
+from ._show import as_line
+from ._stream import Tap, stream
+from .errors import LogTypeError, LogValueError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def tap(
+    f: Callable[P, T],
+    callback: Callable[[LogDict], Any] | None = None,
+    argnames: str | Iterable[str] | None = None,
+    tags: str | Iterable[str] | None = None,
+    keep_logs: bool = False,
+    interval: int | None = None,
+    reduce: How | None = None,
+    prefix: str = "",
+    *,
+    batch: bool = False,
+    latency: float = 0.1,
+    overflow: str = "wait",
+) -> Tapped[P, T]:
+    """Make a function that hands what it logs to a callback while it runs.
+
+    The callback is called once for every executed `log` call, in program order, on a thread of
+    chiplog's own, where it may call JAX. It gets a `LogDict` of NumPy values, whose `origin` says
+    where they come from. Loops send their entries in chunks, so it costs about as much as
+    returning the values from `jax.lax.scan`. `chiplog.flush()` waits until all has been delivered.
+
+    Args:
+        f: Any function of JAX code, jitted or not. `tap` may be inside of `jit`, `vmap`, ..., too.
+        callback: What to call. Without one, entries are printed.
+        argnames: Only these keys (names or glob patterns).
+        tags: Only what was logged with one of these tags.
+        keep_logs: Leave the `log` calls in, for a `spool` or `tap` further out.
+        interval: Every `interval`-th iteration of loops only, beginning with the first.
+        reduce: Fold the entries of each key into one, while the loop runs, as in `spool`. Together
+            with `interval`, each window of that many iterations becomes an entry.
+        prefix: Put in front of every key.
+        batch: Hand over all entries of a chunk at once, with a leading axis.
+        latency: How long, in seconds, an entry may wait before it is sent. A loop whose iterations
+            take longer sends each of them by itself.
+        overflow: What to do when the callback cannot keep up, and the queue is full (64 MB, or
+            262144 entries): "wait" makes the program wait, "drop" drops entries, and counts them.
+
+    Examples:
+        >>> import chiplog, jax
+        >>> def solve(x):
+        ...     def step(x, i):
+        ...         x = 0.5 * (x + 2 / x)
+        ...         chiplog.log({"x": x}, step=i)
+        ...         return x, None
+        ...     return jax.lax.scan(step, x, jax.numpy.arange(3))[0]
+        >>> y = chiplog.tap(solve)(1.0)
+        >>> chiplog.flush()
+        step=0  x=1.5
+        step=1  x=1.416667
+        step=2  x=1.414216
+    """
+    if callback is not None and not callable(callback):
+        raise LogTypeError(
+            f"The second argument of `tap` is the callback, but {callback!r} cannot be called. "
+            "Name the others: `chiplog.tap(f, argnames=...)`."
+        )
+    if not isinstance(latency, (int, float)) or not latency >= 0:
+        raise LogValueError(f"`latency` is a number of seconds, not {latency!r}.")
+    if overflow not in ("wait", "drop"):
+        raise LogValueError(
+            f"`overflow={overflow!r}` is not known. Use 'wait' to make the program wait for a slow "
+            "callback, or 'drop' to drop entries then."
+        )
+    options = Options(
+        names(argnames, "argnames"), names(tags, "tags"), keep_logs, interval, reduce, prefix
+    )
+    sink = Sink(callback or print_entry, batch, latency, overflow)
+    return Tapped(f, options, sink)
+
+
+def print_entry(logs: LogDict) -> None:
+    """Print what was logged on one line: what `tap` does without a callback."""
+    print(as_line(logs))
+
+
+class Tapped(Generic[P, T]):
+    """A function whose logs go to a callback. `dropped` is how many of them did not."""
+
+    def __init__(self, f: Callable[P, T], options: Options, sink: Sink) -> None:
+        self._sink = sink
+        self._tap = Tap(options, sink)
+        self._programs = programs_of(
+            f, ("tap", options), functools.partial(_Streamed, Tap(options, None))
+        )
+        functools.update_wrapper(self, f)
+
+    @property
+    def dropped(self) -> int:
+        """How many entries were dropped, because the callback was too slow."""
+        return self._sink.dropped
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        program, leaves = self._programs.find(args, kwargs)
+        return program.call(leaves, self._tap)  # type: ignore[no-any-return]
+
+
+class _Streamed(Program):
+    """One way of calling a tapped function: the same structure and static arguments."""
+
+    extra = 1  # The number of the run.
+
+    def __init__(self, tap: Tap, *args: Any) -> None:
+        super().__init__(*args)
+        self._tap = tap
+        if self.traced:
+            self.extra = 0
+
+    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        if not self.traced:
+            *args, run = args
+            return stream(closed, args, self._tap, run)
+        # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
+        assert _current.value is not None
+        marking = _Marking(_current.value, repetitions(survey(closed, Where())))
+
+        def marked(*args: Any) -> list[Any]:
+            outs, _, _ = interpret(closed, args, (), marking, Where())
+            return outs
+
+        return jax.jit(marked)(*args), ()
+
+    def call(self, leaves: Sequence[Any], tap: Tap) -> Any:
+        """Run the program and return what the user gets."""
+        if self.traced:
+            with _current(tap):
+                return self.run(leaves)[0]
+        run = host.begin(tap.sink)
+        try:
+            out, token = self.run([*leaves, np.int32(run.number)])
+        except jax.errors.JaxRuntimeError as error:
+            if run.stop is None:
+                raise
+            raise run.stop from error
+        host.dispatched(run, token)
+        return out
+
+
+# The tap whose function is being traced, inside of another trace. It is part of JAX's cache keys.
+_current = jax.make_user_context(default_value=None)
+
+
+class _Marking(Meaning):
+    """Leaves entries where they are, marked as belonging to a tap."""
+
+    def __init__(self, tap: Tap, repeated: frozenset[Any]) -> None:
+        self._tap, self._repeated = tap, repeated
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        nodes = without(nodes, where, self._repeated)
+        tap, options = self._tap, self._tap.options
+        mine = restrict(nodes, options.selects)
+
+        def mark(entry: Entry) -> Entry:
+            taken = not options.keep_logs
+            meta = dataclasses.replace(entry.meta, taps=(*entry.meta.taps, tap), taken=taken)
+            return entry.replace(meta=meta)
+
+        rest = restrict(nodes, lambda key, entry: not options.selects(key, entry))
+        emit(map_entries(mark, mine) + left_over(rest, options))
+        return (), state
+
+
+def _is_marked(jaxpr: compat.Jaxpr) -> bool:
+    """Say whether something in a jaxpr, at any depth, is logged for a tap already."""
+    return any(
+        any(entry.meta.taps for entry in entries(logged(eqn.params, [v.aval for v in eqn.invars])))
+        if eqn.primitive is log_p
+        else any(map(_is_marked, subjaxprs(eqn)))
+        for eqn in open_jaxpr(jaxpr)[0].eqns
+    )
+
+
+def _evaluate(jaxpr: compat.Jaxpr, args: Sequence[Any]) -> list[Any]:
+    outs, _ = stream(jaxpr, args, None, np.int32(0))
+    return outs
+
+
+def _lower_log(ctx: Any, *operands: Any, tree: Any) -> Any:
+    nodes = jax.tree.unflatten(tree, operands)
+    if not any(entry.meta.taps for entry in entries(nodes)):
+        return []
+    return compat.lower_evaluated(ctx, operands, log_p, {"tree": tree}, _evaluate)
+
+
+for _primitive in (compat.jit_p, compat.scan_p, compat.while_p, compat.shard_map_p):
+    compat.wrap_lowering(_primitive, _is_marked, _evaluate)
+compat.set_lowering(log_p, _lower_log)
