@@ -59,3 +59,25 @@ def _time(t):
         if t >= size:
             return f"{t / size:.3g} {unit}"
     return f"{t / 1e-9:.3g} ns"
+
+
+def race(calls, *, rounds=ROUNDS, target=0.02, after=lambda: None):
+    """Time several calls in turn; return their median seconds.
+
+    `after` runs after each, and is not timed.
+    """
+    repeats = {}
+    for name, call in calls.items():
+        jax.block_until_ready(call())
+        after()
+        repeats[name] = max(1, int(target / max(seconds(call, 1), 1e-7)))
+        after()
+    times = {name: [] for name in calls}
+    for number in range(rounds):
+        names = list(calls)
+        for name in names if number % 2 else reversed(names):
+            # One by one: calls that follow each other compete with what the last one left behind.
+            for _ in range(repeats[name]):
+                times[name].append(seconds(calls[name], 1))
+                after()
+    return {name: statistics.median(each) for name, each in times.items()}

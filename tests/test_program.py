@@ -115,7 +115,7 @@ def test_a_number_that_must_be_static_gets_a_hint():
         chiplog.spool(f)(1.0, 3)
     assert "functools.partial" in "".join(caught.value.__notes__)
     assert chiplog.spool(functools.partial(f, n=3))(1.0)[0] == 3.0
-    with pytest.raises(LogTypeError, match="Only functions can be spooled"):
+    with pytest.raises(LogTypeError, match="listen to functions only"):
         chiplog.spool(1.0)
 
 

@@ -2,12 +2,19 @@
 
 import jax
 import jax.numpy as jnp
-import pytest
 from lanes import assert_same_entries, joined, lane_histories
 from programs import PROGRAMS, XS
-from test_spool import assert_equal_to_the_bit, check_one_lane, expected_of, f_of, programs
+from test_spool import (
+    assert_equal_to_the_bit,
+    check_one_lane,
+    expected_of,
+    f_of,
+    lanes_equal,
+    programs,
+)
 
 import chiplog
+from chiplog.errors import LogTypeError, LogValueError
 
 
 def tapped(f, *args, **options):
@@ -80,6 +87,9 @@ def test_under_vmap_each_lane_streams_its_own(name):
     for i, xs in enumerate(batch):
         _, want = chiplog.spool(f)(xs)
         for key in want:
+            if key not in logs:
+                assert not want.valid[key].any()
+                continue
             check_one_lane(lane_of(logs, key, i, want), lane_histories(want, key))
 
 
@@ -89,3 +99,315 @@ def lane_of(logs, key, i, want):
     if mask.ndim == want.valid[key].ndim + (key not in want.stacked):
         return value, steps, mask
     return jax.tree.map(lambda x: x[:, i], (value, steps, mask))
+
+
+WINDOWS = [{"interval": 2}, {"interval": 3, "reduce": "last"}, {"reduce": "max"}]
+
+
+@pytest.mark.parametrize("options", WINDOWS, ids=str)
+@programs()
+def test_interval_and_reduce_mean_what_they_mean_in_spool(name, options):
+    """The entries of `tap`, joined by key, are what `spool` returns with the same options."""
+    f = f_of(name)
+    try:
+        _, want = chiplog.spool(f, **options)(XS)
+    except LogTypeError:  # Random keys have no maximum.
+        with pytest.raises(LogTypeError):
+            chiplog.tap(f, **options)(XS)
+        return
+    _, seen = tapped(f, XS, **options)
+    got = joined(seen)
+    for key in want:
+        value, steps, mask = lane_histories(want, key)
+        if not mask.any():
+            assert key not in got
+            continue
+        rows = mask.any(tuple(range(1, mask.ndim)))
+        value, steps, mask = jax.tree.map(lambda x, rows=rows: x[rows], (value, steps, mask))
+        lanes_equal(lane_histories(got, key), (value, steps, mask))
+
+
+def scanned(x, length=100):
+    """A scan that logs, with something before and after it."""
+    chiplog.log({"start": x})
+
+    def body(x, i):
+        x = x + 1
+        chiplog.log({"x": x, "square": x**2}, tags="inner", step=i)
+        return x, x
+
+    x, ys = jax.lax.scan(body, x, jnp.arange(length))
+    chiplog.log({"end": x})
+    return x, ys
+
+
+def test_callbacks_come_in_program_order():
+    """Whatever is in one loop, before it, after it, or in loops in it."""
+
+    def f(x):
+        chiplog.log({"n": x})
+
+        def outer(x, _):
+            x += 1
+            chiplog.log({"n": x})
+
+            def inner(x):
+                x += 1
+                chiplog.log({"n": x})
+                return x
+
+            x = jax.lax.while_loop(lambda x: x % 5 != 0, inner, x) + 1
+            chiplog.log({"n": x})
+            x = jax.lax.fori_loop(0, 3, lambda _, x: inner(x), x) + 1
+            chiplog.log({"n": x}, tags="big")
+            return x, None
+
+        x, _ = jax.lax.scan(outer, x, length=200)
+        chiplog.log({"n": x + 1})
+        return x
+
+    x, seen = tapped(f, 0)
+    assert [int(logs["n"]) for logs in seen] == list(range(int(x) + 2))
+    _, seen = tapped(f, 0, batch=True)
+    assert joined(seen)["n"].tolist() == list(range(int(x) + 2))
+
+
+def test_large_entries_come_in_program_order():
+    """Those that are sent by themselves, among those that are sent in chunks."""
+
+    def f(x):
+        def body(x, i):
+            chiplog.log({"n": x})
+            jax.lax.cond(
+                i % 3 == 0, lambda: chiplog.log({"m": x + jnp.arange(20000)}) and None, lambda: None
+            )
+            chiplog.log({"n": x + 2, "l": jnp.zeros(30000)})
+            chiplog.log({"n": x + 3})
+            return x + 4, None
+
+        return jax.lax.scan(body, x, jnp.arange(50))[0]
+
+    for run in (lambda f, cb: chiplog.tap(f, cb), lambda f, cb: jax.jit(chiplog.tap(f, cb))):
+        numbers = []
+
+        def see(logs, numbers=numbers):
+            numbers.append(int(logs["n"]) if "n" in logs else int(logs["m"][1]))
+
+        run(f, see)(0)
+        chiplog.flush()
+        want = [
+            n
+            for i in range(50)
+            for n in (4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3)
+            if n % 4 != 1 or i % 3 == 0
+        ]
+        assert numbers == want
+
+
+def test_origins_say_where_entries_come_from():
+    """Loop path, iteration of each loop, lanes, tags, device, time."""
+
+    def f(x):
+        def outer(x, _):
+            def inner(x):
+                chiplog.log({"x": x}, tags="deep")
+                return x + 1
+
+            x = jax.lax.while_loop(lambda x: x % 4 != 0, inner, x + 1)
+            return x, None
+
+        x, _ = jax.lax.scan(outer, x, length=3)
+        chiplog.log({"end": x})
+        return x
+
+    _, seen = tapped(f, 0)
+    origins = [logs.origin for logs in seen]
+    assert [o.path for o in origins] == ["scan[0]/while[0]"] * 9 + [""]
+    assert [o.iteration for o in origins[:-1]] == [(i, j) for i in range(3) for j in range(3)]
+    assert {o.tags for o in origins} == {("deep",), ()}
+    assert origins[0].site.startswith(__file__)
+    assert origins[0].device == str(jax.devices()[0])
+    assert all(abs(o.time - time.time()) < 60 for o in origins)
+
+    _, seen = tapped(jax.vmap(f), jnp.array([0, 1, 2]))
+    assert seen[0].origin.lanes == (3,)
+    assert seen[0].valid["x"].tolist() == [True, True, True]
+    assert pickle.loads(pickle.dumps(seen[0])).origin == seen[0].origin
+    assert seen[0].prefix("a/").filter("a/*").origin == seen[0].origin
+
+    _, seen = tapped(f, 0, batch=True)
+    batches = [logs for logs in seen if "x" in logs]
+    assert np.concatenate([b.origin.iteration for b in batches]).tolist() == [
+        [i, j] for i in range(3) for j in range(3)
+    ]
+
+
+def test_entries_of_shard_map_are_labelled_with_their_devices():
+    """One lane for each device, and the names of the devices."""
+    mesh = jax.make_mesh((2,), ("d",))
+
+    def shard(x):
+        chiplog.log({"mine": x.sum()})
+        return x
+
+    spec = jax.sharding.PartitionSpec("d")
+    f = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
+    _, (logs,) = tapped(f, jnp.arange(4.0))
+    assert logs["mine"].tolist() == [1.0, 5.0]
+    assert logs.origin.device == tuple(map(str, jax.devices()[:2]))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 63, 64, 65, 1000, 20011])
+@pytest.mark.parametrize("unroll", [1, 4])
+def test_loops_of_any_length_are_cut_into_chunks(length, unroll):
+    """Whether or not the chunks come out even."""
+
+    def f(x):
+        def body(x, i):
+            chiplog.log({"x": x}, step=i)
+            return x + 1, x
+
+        return jax.lax.scan(body, x, jnp.arange(length), unroll=unroll)
+
+    y, seen = tapped(f, 0, batch=True)
+    assert_equal_to_the_bit(y, jax.jit(f)(0))
+    if length:
+        logs = joined(seen)
+        assert logs["x"].tolist() == logs.step["x"].tolist() == list(range(length))
+
+
+def test_a_loop_makes_few_calls_of_the_host():
+    """A hundred thousand entries arrive in some dozen chunks."""
+    _, seen = tapped(functools.partial(scanned, length=100_000), 0.0, batch=True)
+    assert sum(len(logs["x"]) for logs in seen if "x" in logs) == 100_000
+    assert len(seen) < 60
+
+
+def test_a_slow_loop_is_live():
+    """Each entry of a loop whose iterations are slow arrives before the next is made."""
+    seen, order = [], []
+
+    def wait(i):
+        time.sleep(0.05)
+        chiplog_so_far = len(seen)
+        order.append(chiplog_so_far)
+        return np.int32(0)
+
+    def f(x):
+        def body(x, i):
+            zero = jax.pure_callback(wait, jax.ShapeDtypeStruct((), jnp.int32), i + 0 * x)
+            chiplog.log({"x": x})
+            return x + 1 + zero, None
+
+        return jax.lax.scan(body, x, jnp.arange(8))[0]
+
+    chiplog.tap(f, seen.append, latency=0.01)(0)
+    chiplog.flush()
+    # When iteration i waits, entry i - 1 was sent at its end, and has had time to arrive.
+    assert order == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int4", "uint4", "int8", "uint8", "int16", "int32", "uint32", "float16", "bfloat16"]
+    + ["float8_e4m3fn", "float32", "complex64", "float64", "int64", "complex128"],
+)
+def test_values_of_every_type_arrive_to_the_bit(dtype):
+    """Small and large ones, in loops and outside."""
+
+    def f(x):
+        chiplog.log({"x": x})
+        jax.lax.scan(lambda c, x: (c, chiplog.log({"row": x, "all": c}) and None), x, x)
+        return x
+
+    with jax.enable_x64(True):
+        for n in (5, 200):
+            x = jnp.arange(n).astype(dtype)
+            _, seen = tapped(f, x)
+            assert all(v.dtype == x.dtype for logs in seen for v in logs.values())
+            assert np.asarray(seen[0]["x"]).tobytes() == np.asarray(x).tobytes()
+            for i, logs in enumerate(seen[1:]):
+                assert logs["row"].tobytes() == np.asarray(x[i]).tobytes()
+                assert logs["all"].tobytes() == np.asarray(x).tobytes()
+
+
+def test_random_keys_arrive_as_keys():
+    """They have no NumPy type."""
+
+    def f(key):
+        def body(key, _):
+            key, sub = jax.random.split(key)
+            chiplog.log({"key": sub, "tree": {"k": key, "n": 1}})
+            return key, None
+
+        return jax.lax.scan(body, key, length=3)[0]
+
+    key = jax.random.key(0)
+    _, seen = tapped(f, key)
+    for logs in seen:
+        key, sub = jax.random.split(key)
+        assert jax.random.key_data(logs["key"]).tolist() == jax.random.key_data(sub).tolist()
+        assert jax.random.key_data(logs["tree"]["k"]).tolist() == jax.random.key_data(key).tolist()
+
+
+def test_filters_prefix_and_keep_logs():
+    """As in `spool`; what a tap takes, an outer listener does not get, unless it is kept."""
+    _, seen = tapped(scanned, 0.0, argnames="sq*", prefix="my/")
+    assert [list(logs) for logs in seen] == [["my/square"]] * 100
+    _, seen = tapped(scanned, 0.0, tags="inner")
+    assert len(seen) == 100
+    for keep, count in ((False, 2), (True, 102)):
+        inner, outer = [], []
+
+        def f(x, inner=inner, keep=keep):
+            return chiplog.tap(scanned, inner.append, ["x", "square"], keep_logs=keep)(x)
+
+        chiplog.tap(f, outer.append)(0.0)
+        chiplog.flush()
+        assert len(inner) == 100
+        assert len(outer) == count
+        _, logs = chiplog.spool(f)(0.0)
+        chiplog.flush()
+        assert len(inner) == 200
+        assert ("x" in logs) == keep
+
+
+def test_what_nobody_asked_for_is_not_computed():
+    """A filter acts when the program is traced."""
+    lines = jax.jit(chiplog.tap(scanned, argnames="start")).lower(0.0).as_text()
+    assert "host_call" in lines or "callback" in lines
+    assert "multiply" not in lines
+
+
+def test_the_same_function_and_options_compile_once():
+    """However often it is tapped, and with whatever callbacks."""
+    traces = []
+
+    def f(x):
+        traces.append(x)
+        chiplog.log({"x": x})
+        return x
+
+    seen = []
+    for i in range(5):
+        chiplog.tap(f, lambda logs, i=i: seen.append((i, float(logs["x"]))))(float(i))
+    chiplog.flush()
+    assert seen == [(i, float(i)) for i in range(5)]
+    assert len(traces) == 1
+
+
+def test_wrong_options_are_refused():
+    """With what they may be."""
+    with pytest.raises(LogTypeError, match="is the callback"):
+        chiplog.tap(scanned, "x")
+    with pytest.raises(LogValueError, match="'wait'"):
+        chiplog.tap(scanned, overflow="last")
+    with pytest.raises(LogValueError, match="seconds"):
+        chiplog.tap(scanned, latency=-1)
+
+
+def test_entries_are_printed_without_a_callback(capsys):
+    """One line for each."""
+    chiplog.tap(functools.partial(scanned, length=2), argnames=["x", "start"])(0.0)
+    chiplog.flush()
+    assert capsys.readouterr().out == "start=0\nstep=0  x=1\nstep=1  x=2\n"

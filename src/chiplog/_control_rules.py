@@ -57,17 +57,16 @@ def _scan(
             ]
             return (i + 1, outs[:n_carry], ys), meaning.settled(nodes, state, inside)
 
-        carried, ys = init, [compat.zeros(var.aval) for var in eqn.outvars[n_carry:]]
-        if length:
-            (_, carried, ys), state = _in_chunks(
-                lambda carry, state: carry[0] < length,
-                step,
-                (jnp.int32(0), carried, ys),
-                state,
-                meaning,
-                inside,
-                _unrolled(params),
-            )
+        ys = [compat.zeros(var.aval) for var in eqn.outvars[n_carry:]]
+        (_, carried, ys), state = _in_chunks(
+            lambda carry, state: carry[0] < length,
+            step,
+            (jnp.int32(0), init, ys),
+            state,
+            meaning,
+            inside,
+            _unrolled(params),
+        )
         outs = [
             compat.retyped(out, var.aval)
             for out, var in zip([*carried, *ys], eqn.outvars, strict=True)

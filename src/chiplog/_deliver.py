@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,20 +11,29 @@ import numpy as np
 
 from ._entry import Entry, Loop, Meta, Node, Nodes, entries
 from ._host import Run, Sink
+from ._interpret import MOST_UNROLLED
 from ._logdict import LogDict, Origin
-from ._reel import KeyData, Layout, Rows
+from ._reel import KeyData, Layout, Reel, Rows
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Group:
     """Entries that are logged together: the rows of a reel, and the loop that they come from."""
 
-    layout: Layout
-    path: tuple[str, ...]
+    def __init__(
+        self, nodes: Nodes, path: tuple[str, ...], most: int | None, counted: bool
+    ) -> None:
+        self.nodes, self.path, self.most = nodes, path, most
+        # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
+        # `counted` by the iterations of the one loop that they are in.
+        self.counted = counted
+        self.layout = Layout(0 if counted else 1 + len(path), nodes)
+        self.capacity = min(self.layout.capacity, most or self.layout.capacity)
+        self.taps = frozenset(tap for one in entries(nodes) for tap in one.meta.taps)
+        self.entries = sum(_size(node, 0) for node in nodes)  # In a row, at most.
 
-    def has(self, tap: Any) -> bool:
-        """Say whether some of the entries are for a tap."""
-        return any(tap in entry.meta.taps for entry in entries(self.layout.nodes))
+    def start(self) -> Reel:
+        """Make an empty reel. An unrolled loop may fill a few more rows than its capacity."""
+        return self.layout.start(self.capacity + MOST_UNROLLED)
 
 
 class Part(NamedTuple):
@@ -33,11 +41,7 @@ class Part(NamedTuple):
 
     group: Group
     rows: Rows
-
-    @property
-    def entries(self) -> int:
-        """How many entries there may be."""
-        return len(self.rows.words) * sum(_size(node, 0) for node in self.group.layout.nodes)
+    first: int  # The iteration of the first of them, if they are counted.
 
 
 class Piece(NamedTuple):
@@ -73,8 +77,11 @@ def deliver(
 def _pieces(part: Part) -> list[Piece]:
     """Take the rows of a group apart, by `log` call."""
     header, nodes = part.group.layout.unpack(part.rows)
-    # Rows are ordered by the first number of their header, and what is in a row as in `nodes`.
-    order = header[:, 0].astype(np.int64) << 32 if header.shape[1] else np.zeros(1, np.int64)
+    if part.group.counted:
+        count = np.arange(len(part.rows.words), dtype=np.int32)
+        header = np.stack([count, count + part.first], 1)
+    # Rows are ordered by their number, and what is in a row as in `nodes`.
+    order = header[:, 0].astype(np.int64) << 32
     pieces: list[Piece] = []
     _walk(nodes, part.group.path, order, header[:, 1:], pieces)
     return pieces
@@ -147,18 +154,15 @@ def _piece(
 
 def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
     """Make a LogDict of every entry, in order."""
-    if len(pieces) == 1:
-        makers = [_maker(pieces[0], run, when)]
-        places: Any = ((0, row) for row in np.argsort(pieces[0].order, kind="stable").tolist())
-    else:
-        makers = [_maker(piece, run, when) for piece in pieces]
-        order = np.concatenate([piece.order for piece in pieces]) if pieces else np.zeros(0)
-        which = np.repeat(np.arange(len(pieces)), [len(piece.order) for piece in pieces])
-        row = np.concatenate([np.arange(len(piece.order)) for piece in pieces] or [np.zeros(0)])
-        sort = np.argsort(order, kind="stable")
-        places = zip(which[sort].tolist(), row[sort].tolist(), strict=True)
-    for number, row in places:
-        yield makers[number](row)
+    if not pieces:
+        return
+    makers = [_maker(piece, run, when) for piece in pieces]
+    counts = [len(piece.order) for piece in pieces]
+    which = np.repeat(np.arange(len(pieces)), counts)
+    row = np.concatenate([np.arange(count) for count in counts])
+    sort = np.argsort(np.concatenate([piece.order for piece in pieces]), kind="stable")
+    for number, place in zip(which[sort].tolist(), row[sort].tolist(), strict=True):
+        yield makers[number](place)
 
 
 def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:
@@ -223,8 +227,8 @@ def _batches(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict
         for key in piece.data:
             calls.setdefault(key, []).append(number)
     together: dict[tuple[int, ...], list[str]] = {}
-    for key, numbers in calls.items():
-        together.setdefault(tuple(numbers), []).append(key)
+    for key, where in calls.items():
+        together.setdefault(tuple(where), []).append(key)
     for numbers, keys in together.items():
         chosen = [
             pieces[i]._replace(data={key: pieces[i].data[key] for key in keys}) for i in numbers

@@ -23,9 +23,14 @@ import jax
 from .errors import LogTypeError, StopRun
 
 MOST_BYTES = 64 << 20
-MOST_ENTRIES = 1 << 18
-NAP = 0.002  # Seconds that the worker lets entries gather: it competes with the program for Python.
-BUSY = 0.001  # Seconds of work, after which it lets the program's threads have a turn.
+MOST_ENTRIES = 1 << 20
+# The worker competes with the program for the interpreter. So it begins when no chunk has come for
+# so many seconds, or one has waited for so long,
+NAP, PATIENCE = 0.005, 0.1
+# lets the program's threads have a turn after so many seconds of work,
+BUSY = 0.001
+# and is not woken for each chunk: it looks by itself, and sleeps after so many naps for nothing.
+NAPS = 100
 KEPT_RUNS = 1024
 
 logger = logging.getLogger("chiplog")
@@ -103,13 +108,20 @@ class Chunk(NamedTuple):
     deliver: Callable[[], Iterator[None]]  # It pauses after every entry.
     size: int
     entries: int
+    time: float
 
 
 class Host:
     """Everything that is under way."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # One lock, and three things that may be waited for.
+        lock = threading.Lock()
+        self._arrived = threading.Condition(lock)  # While the worker sleeps.
+        self._pressing = threading.Condition(lock)  # Somebody waits, or the queue fills up.
+        self._delivered = threading.Condition(lock)
+        self._asleep = False
+        self._lock = lock
         self._queue: collections.deque[Chunk] = collections.deque()
         self._bytes = self._entries = 0
         self._delivering = False
@@ -124,7 +136,7 @@ class Host:
         """Register an execution of a program."""
         run = Run(next(self._numbers) & 0x7FFFFFFF, sink)
         run.unbounded = threading.current_thread() is self._worker
-        with self._changed:
+        with self._lock:
             self._start_worker()
             self._runs[run.number] = run
         return run
@@ -132,7 +144,7 @@ class Host:
     def dispatched(self, run: Run, token: Any) -> None:
         """A program was started; `token` is ready when it has ended."""
         run.token = token
-        with self._changed:
+        with self._lock:
             self._dispatched.append(run)
             while self._dispatched and _is_ready(self._dispatched[0].token):
                 self._runs.pop(self._dispatched.popleft().number, None)
@@ -142,23 +154,28 @@ class Host:
         run = self._runs.get(number)
         if run is None:
             run = self.begin(None)
-            with self._changed:
+            with self._lock:
                 while len(self._runs) > max(KEPT_RUNS, 2 * len(self._dispatched)):
                     self._runs.popitem(last=False)
         return run
 
     def put(self, chunk: Chunk, overflow: str) -> bool:
         """Queue a chunk for delivery, and say whether it was not dropped."""
-        with self._changed:
+        with self._lock:
             self._start_worker()
             if not chunk.run.unbounded and self._is_full(chunk):
                 if overflow == "drop":
                     return False
-                self._changed.wait_for(lambda: not self._is_full(chunk) or self._worker is None)
+                self._pressing.notify()
+                self._delivered.wait_for(lambda: not self._is_full(chunk) or self._worker is None)
             self._queue.append(chunk)
             self._bytes += chunk.size
             self._entries += chunk.entries
-            self._changed.notify_all()
+            # Waking the worker costs more than all of the above, so only if it is asleep.
+            if self._asleep:
+                self._arrived.notify()
+            elif max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5:
+                self._pressing.notify()
         return True
 
     def _is_full(self, chunk: Chunk) -> bool:
@@ -167,7 +184,7 @@ class Host:
         )
 
     def failed(self, sink: Sink) -> None:
-        with self._changed:
+        with self._lock:
             self._failed.append(sink)
 
     def _start_worker(self) -> None:
@@ -179,25 +196,41 @@ class Host:
                 self._worker = None
 
     def _work(self) -> None:
+        idle = 0
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue)
-            self._nap()
-            self._deliver_all()
+            with self._lock:
+                if idle > NAPS:
+                    self._asleep = True
+                    self._arrived.wait_for(lambda: self._queue)
+                    self._asleep = False
+                while not self._is_due():
+                    self._pressing.wait(NAP)
+                    idle += 1
+                    if idle > NAPS and not self._queue:
+                        break
+            if self._deliver_all():
+                idle = 0
 
-    def _nap(self) -> None:
-        """Let entries gather, unless somebody waits for them."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._waiting or self._entries > MOST_ENTRIES // 2, timeout=NAP
-            )
+    def _is_due(self) -> bool:
+        """Say whether there is something to deliver that has waited long enough."""
+        if not self._queue:
+            return False
+        now = time.perf_counter()
+        return (
+            self._waiting > 0
+            or max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5
+            or now - self._queue[-1].time > NAP
+            or now - self._queue[0].time > PATIENCE
+        )
 
-    def _deliver_all(self) -> None:
-        rested = time.perf_counter()
+    def _deliver_all(self) -> bool:
+        """Deliver what is in the queue, and say whether there was anything."""
+        rested, any_at_all = time.perf_counter(), False
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._queue:
-                    return
+                    return any_at_all
+                any_at_all = True
                 chunk = self._queue.popleft()
                 self._delivering = True
             try:
@@ -206,11 +239,11 @@ class Host:
                         time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
                         rested = time.perf_counter()
             finally:
-                with self._changed:
+                with self._lock:
                     self._delivering = False
                     self._bytes -= chunk.size
                     self._entries -= chunk.entries
-                    self._changed.notify_all()
+                    self._delivered.notify_all()
 
     def flush(self) -> None:
         """Wait for all programs that were started, then until the queue is empty."""
@@ -225,10 +258,10 @@ class Host:
             jax.effects_barrier()
         if self._worker is None:
             self._deliver_all()
-        with self._changed:
+        with self._lock:
             self._waiting += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._queue and not self._delivering)
+            self._pressing.notify()
+            self._delivered.wait_for(lambda: not self._queue and not self._delivering)
             self._waiting -= 1
             failed, self._failed = self._failed, []
         _raise(failed)

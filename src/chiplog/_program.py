@@ -51,6 +51,8 @@ class Program:
         except _DonatesOtherwiseError:  # Which buffers are donated may depend on the shapes.
             self._jitted = None
             out, more = self._variant(leaves)(*leaves)
+        except RetryError:
+            raise
         except Exception:
             self._pending = None  # Another attempt traces anew.
             raise
@@ -130,6 +132,10 @@ class Program:
             return leaf
         self._static_outputs, self._ready = True, False
         return _Static(leaf)
+
+
+class RetryError(Exception):
+    """Raised by `interpret` if the program is to be compiled in another way, at once."""
 
 
 class _DonatesOtherwiseError(Exception):

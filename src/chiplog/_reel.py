@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,10 +18,9 @@ import numpy as np
 from jax import lax
 
 from ._entry import Nodes
-from ._interpret import MOST_UNROLLED
 from ._jax_compat import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_type
 
-MOST_ROWS = 8192
+MOST_ROWS = 16384
 MOST_BYTES = 1 << 20
 PACKED = 64  # Arrays of up to this many numbers are packed into words.
 
@@ -50,6 +49,7 @@ class Layout:
         raws = [raw_type(leaf) for leaf in leaves]
         small = [math.prod(one.shape) <= PACKED for one in raws]
         self._leaves = list(zip(leaves, raws, small, strict=True))
+        self._readers = [_reader(one.dtype) for one in raws]
         self._mesh = next(filter(None, map(mesh_of, leaves)), None)
 
     @property
@@ -59,15 +59,14 @@ class Layout:
 
     @functools.cached_property
     def capacity(self) -> int:
-        """After how many rows a reel is full. An unrolled loop may add a few more."""
+        """How many rows a reel should have."""
         words, large = jax.eval_shape(lambda: self.pack([jnp.int32(0)] * self.header, None))
         size = sum(one.size * one.dtype.itemsize for one in (words, *large))
-        return max(1, min(MOST_ROWS, MOST_BYTES // max(1, size)))
+        return int(max(1, min(MOST_ROWS, MOST_BYTES // max(1, size))))
 
-    def start(self) -> Reel:
+    def start(self, rows: int) -> Reel:
         """Make an empty reel."""
         words, large = jax.eval_shape(lambda: self.pack([jnp.int32(0)] * self.header, None))
-        rows = self.capacity + MOST_UNROLLED
         words, large = jax.tree.map(
             lambda one: gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh),
             (words, tuple(large)),
@@ -86,19 +85,18 @@ class Layout:
         return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
 
     def unpack(self, rows: Rows) -> tuple[np.ndarray[Any, Any], Nodes]:
-        """Read rows: their headers, and their entries, with an axis of rows in front."""
+        """Read rows: their headers, and their entries, both with an axis of rows in front."""
         count = len(rows.words)
         start, large = self.header, iter(rows.large)
         values = []
-        for leaf, one, small in self._leaves:
+        for (leaf, one, small), read in zip(self._leaves, self._readers, strict=True):
             if small:
                 stop = start + _word_count(one.dtype) * math.prod(one.shape)
-                value = _from_words(rows.words[:, start:stop], one.dtype)
-                value = value.reshape(count, *one.shape)
+                value = read(rows.words[:, start:stop]).reshape(count, *one.shape)
                 start = stop
             else:
                 value = next(large)
-            values.append(np.asarray(value) if not is_key(leaf) else KeyData(value, leaf.dtype))
+            values.append(KeyData(value, leaf.dtype) if is_key(leaf) else value)
         header = rows.words[:, : self.header].view(np.int32)
         return header, jax.tree.unflatten(self._tree, values)
 
@@ -116,10 +114,10 @@ def write(reel: Reel, words: Any, large: Sequence[Any], wanted: Any) -> Reel:
 
 def taken(words: Any, large: Sequence[Any], count: int) -> Rows:
     """Take the rows that are filled from buffers that have arrived on the host."""
-    if count == len(words):
-        return Rows(words, tuple(large))
-    # Not a view, which would keep all of the buffer.
-    return Rows(words[:count].copy(), tuple(x[:count].copy() for x in large))
+    parts = (words[:count], *(x[:count] for x in large))
+    if count < len(words) // 4:  # A view would keep all of the buffer.
+        parts = tuple(x.copy() for x in parts)
+    return Rows(parts[0], parts[1:])
 
 
 class KeyData:
@@ -142,13 +140,13 @@ class KeyData:
 
 def _word_count(dtype: Any) -> int:
     """How many words a number of the given type takes."""
-    return max(1, jnp.dtype(dtype).itemsize // 4)
+    return int(max(1, jnp.dtype(dtype).itemsize // 4))
 
 
 def _is_tiny(dtype: Any) -> bool:
     """Types of less than eight bits."""
     kind = jnp.iinfo if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo
-    return dtype != jnp.bool_ and jnp.dtype(dtype).itemsize == 1 and kind(dtype).bits < 8
+    return bool(dtype != jnp.bool_ and jnp.dtype(dtype).itemsize == 1 and kind(dtype).bits < 8)
 
 
 def _to_words(x: Any) -> Any:
@@ -166,14 +164,17 @@ def _to_words(x: Any) -> Any:
     return lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
 
 
-def _from_words(words: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+def _reader(dtype: Any) -> Callable[[Any], Any]:
+    """Return a function that makes numbers of a type of their words."""
     dtype = np.dtype(dtype)
     if dtype == np.bool_:
-        return words.astype(np.bool_)
+        return lambda words: words.astype(np.bool_)
     if _is_tiny(dtype):
         wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
-        return words.view(wide).astype(dtype)
-    if dtype.itemsize >= 4:
-        return words.view(dtype) if dtype.itemsize == 4 else words.copy().view(dtype)
-    unsigned = {1: np.uint8, 2: np.uint16}[dtype.itemsize]
-    return words.astype(unsigned).view(dtype)
+        return lambda words: words.view(wide).astype(dtype)
+    if dtype.itemsize < 4:
+        unsigned = {1: np.uint8, 2: np.uint16}[dtype.itemsize]
+        return lambda words: words.astype(unsigned).view(dtype)
+    if dtype.itemsize == 4:
+        return lambda words: words.view(dtype)
+    return lambda words: words.copy().view(dtype)  # Words must be side by side.

@@ -20,7 +20,7 @@ from ._interpret import Meaning, Where, interpret, repetitions, survey, without
 from ._log import emit
 from ._logdict import LogDict
 from ._plan import Options, Plan, is_heard, left_over, make_plans, names, restrict
-from ._program import Program, programs_of
+from ._program import Program, RetryError, programs_of
 from ._reduce import How
 
 P = ParamSpec("P")
@@ -158,7 +158,7 @@ class _Spooled(Program):
         self._spilled.setdefault(key, []).append(row)
 
 
-class _NeedsHostError(Exception):
+class _NeedsHostError(RetryError):
     """A while loop logs, so the program has to hand entries to the host as it runs."""
 
 

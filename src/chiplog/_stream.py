@@ -32,7 +32,7 @@ from ._interpret import Meaning, Where, interpret, logs, repetitions, survey, wi
 from ._jax_compat import Jaxpr, JaxprEqn, host_call, subjaxprs
 from ._log import log_p
 from ._plan import Options, make_plans, restrict
-from ._reel import MOST_ROWS, Layout, Reel, taken, write
+from ._reel import MOST_ROWS, Reel, taken, write
 from ._windows import Windows
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
@@ -46,6 +46,26 @@ class Tap:
         self.options, self.sink = options, sink
 
 
+class Pace:
+    """How many iterations the loops of a program made between calls, when last seen."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, int] = {}
+
+    def first(self) -> int:
+        """How many to begin with: less than any loop got to, in case it has become slower."""
+        return max(1, min(self._limits.values(), default=1) // 2)
+
+    def next(self, loop: str, limit: int, elapsed: float, latency: float) -> int:
+        """How many iterations the next chunk of a loop may have, given the last one."""
+        if not limit:
+            return 0
+        ideal = limit * latency / 2 / max(elapsed, 1e-9)
+        limit = int(max(1, limit // 4, min(ideal, limit * GROWTH, MOST_ROWS)))
+        self._limits[loop] = limit
+        return limit
+
+
 class State(NamedTuple):
     """What a streaming program carries."""
 
@@ -57,10 +77,13 @@ class State(NamedTuple):
     windows: tuple[Any, ...]  # One for each tap.
 
 
-def stream(jaxpr: Jaxpr, args: Sequence[Any], tap: Tap | None, run: Any) -> tuple[list[Any], Any]:
+def stream(
+    jaxpr: Jaxpr, args: Sequence[Any], tap: Tap | None, begin: Any, pace: Pace
+) -> tuple[list[Any], Any]:
     """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
 
-    Returns the outputs, and a number that is there when everything has been handed over.
+    `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
+    have. Returns the outputs, and a number that is there when everything has been handed over.
     """
     found = survey(jaxpr, Where())
     repeated = repetitions(found)
@@ -76,9 +99,9 @@ def stream(jaxpr: Jaxpr, args: Sequence[Any], tap: Tap | None, run: Any) -> tupl
         folding = one.options.interval is not None or one.options.reduce is not None
         plans = make_plans(seen if one is tap else mine, one.options, False) if folding else {}
         windows.append(Windows(plans, one.options))
-    meaning = _Streaming(taps, tap, windows, repeated)
+    meaning = _Streaming(taps, tap, windows, repeated, pace, begin[1])
     meaning.rehearse(jaxpr, args)
-    outs, state, nodes = interpret(jaxpr, args, meaning.start(run), meaning, Where())
+    outs, state, nodes = interpret(jaxpr, args, meaning.start(begin[0]), meaning, Where())
     assert not nodes, "everything was sent"
     return outs, meaning.finish(state).run
 
@@ -99,10 +122,16 @@ class _Streaming(Meaning):
     """Sends entries: at once, or from reels whenever a loop pauses."""
 
     def __init__(
-        self, taps: list[Tap], outermost: Tap | None, windows: list[Windows], repeated: Any
+        self,
+        taps: list[Tap],
+        outermost: Tap | None,
+        windows: list[Windows],
+        repeated: frozenset[Any],
+        pace: Pace,
+        first: Any,
     ) -> None:
         self._taps, self._outermost, self._windows = taps, outermost, windows
-        self._repeated = repeated
+        self._repeated, self._pace, self._first = repeated, pace, first
         self._groups: dict[str, Group] = {}
         self._rehearsing = False
 
@@ -115,6 +144,11 @@ class _Streaming(Meaning):
         self._rehearsing = True
         jax.eval_shape(run, *args)
         self._rehearsing = False
+        loops = [group.path[0] for group in self._groups.values()]
+        for name, group in self._groups.items():
+            if group.counted and loops.count(group.path[0]) > 1:
+                # There are others, so it takes a number to put them in order.
+                self._groups[name] = Group(group.nodes, group.path, group.most, counted=False)
 
     def start(self, run: Any) -> State:
         windows = tuple(windows.start() for windows in self._windows)
@@ -129,6 +163,8 @@ class _Streaming(Meaning):
     # Entries.
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        if any(frame.length == 0 for frame in where.path):
+            return (), state  # Never.
         nodes = without(nodes, where, self._repeated)
         made: Nodes = ()
         states = list(state.windows)
@@ -154,13 +190,18 @@ class _Streaming(Meaning):
         if not where.path:
             return self._send(state, where, nodes)
         name = f"{where}@{'.'.join(map(str, where.spot))}"
-        header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
+        wanted = _any_happened(nodes)
         if self._rehearsing:
-            self._groups[name] = _group(nodes, where, len(header))
+            self._groups[name] = _group(nodes, where, len(where.path) == 1 and wanted is None)
             return state
-        words, large = self._groups[name].layout.pack(header, nodes)
-        reel = write(state.reels[name], words, large, _any_happened(nodes))
+        words, large = self._groups[name].layout.pack(self._header(name, state, where), nodes)
+        reel = write(state.reels[name], words, large, wanted)
         return state._replace(rows=state.rows + 1, reels={**state.reels, name: reel})
+
+    def _header(self, name: str, state: State, where: Where) -> list[Any]:
+        if self._groups[name].counted:
+            return []
+        return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
     # Loops.
 
@@ -172,11 +213,13 @@ class _Streaming(Meaning):
         names = [name for name, group in self._groups.items() if _starts(group.path, where)]
         loops = {str(frame) for name in names for frame in _prefixes(self._groups[name].path)}
         return state._replace(
-            reels={name: self._groups[name].layout.start() for name in names},
-            limits={loop: jnp.int32(1) for loop in sorted(loops)},
+            reels={name: self._groups[name].start() for name in names},
+            limits=dict.fromkeys(sorted(loops), self._first),
         )
 
     def chunked(self, where: Where) -> bool:
+        if where.path[-1].length == 0:
+            return False
         return self._rehearsing or any(
             _starts(group.path, where) for group in self._groups.values()
         )
@@ -186,7 +229,7 @@ class _Streaming(Meaning):
             return jnp.int32(1)
         room = state.limits[str(where)]
         for name, group in self._own(where):
-            room = jnp.minimum(room, group.layout.capacity - state.reels[name].count)
+            room = jnp.minimum(room, group.capacity - state.reels[name].count)
         return room
 
     def iterated(self, state: State, where: Where) -> State:
@@ -206,7 +249,7 @@ class _Streaming(Meaning):
         full = jnp.bool_(False)
         for name, group in self._own(where):
             if not self._rehearsing:
-                full |= state.reels[name].count >= group.layout.capacity
+                full |= state.reels[name].count >= group.capacity
         return lax.cond(  # type: ignore[no-any-return]
             full | ~ended, lambda s: self._send(s, where), lambda s: s, state
         )
@@ -257,13 +300,14 @@ class _Streaming(Meaning):
         counts = [state.reels[name].count for name in names]
         arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
+        numbers = [state.iterations[_loops(where)[0]] if where.path else jnp.int32(0)]
         if nodes is not None:
             header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
-            last = _group(nodes, where, len(header))
+            last = _group(nodes, where, False)
             words, large = last.layout.pack(header, nodes)
             arrays += [words, *large]
         receive = functools.partial(self._receive, loop, [self._groups[n] for n in names], last)
-        answer = host_call(receive, question, jnp.stack([jnp.int32(0), *counts]), *arrays)
+        answer = host_call(receive, question, jnp.stack([*numbers, *counts]), *arrays)
         limits = state.limits
         if nodes is None:
             limits = {**limits, loop: answer[1]}
@@ -285,13 +329,14 @@ class _Streaming(Meaning):
             raise run.stop
         elapsed, when = run.arrived(loop), time.time()
         parts, rest = [], iter(arrays)
-        for group, count in zip(groups, counts[1:].tolist(), strict=True):
+        iteration, *counts = counts.tolist()
+        for group, count in zip(groups, counts, strict=True):
             words, *large = (next(rest) for _ in range(1 + group.layout.large))
             if count:
-                parts.append(Part(group, taken(words, large, count)))
+                parts.append(Part(group, taken(words, large, count), iteration - count))
         if last is not None:
             words, *large = (x[None] for x in rest)
-            parts.append(Part(last, taken(words, large, 1)))
+            parts.append(Part(last, taken(words, large, 1), 0))
         latency = math.inf
         for tap in self._taps:
             sink = tap.sink or run.sink
@@ -299,20 +344,24 @@ class _Streaming(Meaning):
             latency = min(latency, sink.latency)
             _put(parts, run, tap, sink, when)
         run.goes_on(loop)
-        return np.array([run.number, _paced(limit, elapsed, latency)], np.int32)
+        return np.array([run.number, self._pace.next(loop, limit, elapsed, latency)], np.int32)
 
 
 def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
-    mine = [part for part in parts if part.group.has(tap)]
-    number = sum(part.entries for part in mine)
+    mine = [part for part in parts if tap in part.group.taps]
     if not mine:
         return
-    size = sum(x.nbytes for part in mine for x in (part.rows.words, *part.rows.large))
+    number = size = 0
+    for group, rows, _ in mine:
+        number += len(rows.words) * group.entries
+        size += rows.words.nbytes + sum(x.nbytes for x in rows.large)
 
     def wanted(meta: Any) -> str | None:
         return tap.options.prefix if tap in meta.taps else None
 
-    chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number)
+    chunk = Chunk(
+        run, lambda: deliver(mine, run, sink, wanted, when), size, number, time.perf_counter()
+    )
     if not host.put(chunk, sink.overflow):
         if not sink.dropped:
             logger.warning(
@@ -321,14 +370,6 @@ def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> 
                 sink.name,
             )
         sink.dropped += number
-
-
-def _paced(limit: int, elapsed: float, latency: float) -> int:
-    """Say how many iterations the next chunk of a loop may have, given the last one."""
-    if not limit:
-        return 0
-    ideal = limit * latency / 2 / max(elapsed, 1e-9)
-    return int(max(1, limit // 4, min(ideal, limit * GROWTH, MOST_ROWS)))
 
 
 class _Later(Meaning):
@@ -342,9 +383,10 @@ class _Later(Meaning):
         return self
 
 
-def _group(nodes: Nodes, where: Where, header: int) -> Group:
-    types = jax.tree.map(lambda x: jax.typeof(x), nodes)
-    return Group(Layout(header, types), tuple(map(str, where.path)))
+def _group(nodes: Nodes, where: Where, counted: bool) -> Group:
+    # A loop that is in no other has no more rows than iterations.
+    most = where.path[0].length if len(where.path) == 1 else None
+    return Group(jax.tree.map(jax.typeof, nodes), tuple(map(str, where.path)), most, counted)
 
 
 def _loops(where: Where) -> list[str]:
@@ -371,7 +413,7 @@ def _any_happened(nodes: Nodes) -> Any:
 
 def _is_large(types: Sequence[Any]) -> bool:
     raw = map(compat.raw_type, types)
-    return sum(x.size * x.dtype.itemsize for x in raw) >= LARGE
+    return bool(sum(x.size * x.dtype.itemsize for x in raw) >= LARGE)
 
 
 def _parts(eqn: JaxprEqn) -> bool:

@@ -24,7 +24,7 @@ from ._plan import Options, left_over, names, restrict
 from ._program import Program, programs_of
 from ._reduce import How
 from ._show import as_line
-from ._stream import Tap, stream
+from ._stream import Pace, Tap, stream
 from .errors import LogTypeError, LogValueError
 
 P = ParamSpec("P")
@@ -130,18 +130,18 @@ class Tapped(Generic[P, T]):
 class _Streamed(Program):
     """One way of calling a tapped function: the same structure and static arguments."""
 
-    extra = 1  # The number of the run.
+    extra = 1  # The number of the run, and the pace to begin with.
 
     def __init__(self, tap: Tap, *args: Any) -> None:
         super().__init__(*args)
-        self._tap = tap
+        self._tap, self._pace = tap, Pace()
         if self.traced:
             self.extra = 0
 
     def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         if not self.traced:
-            *args, run = args
-            return stream(closed, args, self._tap, run)
+            *args, begin = args
+            return stream(closed, args, self._tap, begin, self._pace)
         # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
         marking = _Marking(_current.value, repetitions(survey(closed, Where())))
@@ -159,7 +159,8 @@ class _Streamed(Program):
                 return self.run(leaves)[0]
         run = host.begin(tap.sink)
         try:
-            out, token = self.run([*leaves, np.int32(run.number)])
+            begin = np.array([run.number, self._pace.first()], np.int32)
+            out, token = self.run([*leaves, begin])
         except jax.errors.JaxRuntimeError as error:
             if run.stop is None:
                 raise
@@ -204,7 +205,7 @@ def _is_marked(jaxpr: compat.Jaxpr) -> bool:
 
 
 def _evaluate(jaxpr: compat.Jaxpr, args: Sequence[Any]) -> list[Any]:
-    outs, _ = stream(jaxpr, args, None, np.int32(0))
+    outs, _ = stream(jaxpr, args, None, np.array([0, 1], np.int32), Pace())
     return outs
 
 

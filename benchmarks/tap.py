@@ -1,0 +1,172 @@
+"""What it costs to see four numbers of every iteration of a loop, while it runs."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import jax_tqdm
+import jaxtap
+from jax import lax
+from jax.experimental import io_callback
+
+import chiplog
+
+from .measure import _time, compile_seconds, race
+
+# Name, size of the matrix in the body (0: a few numbers only), iterations, and for what calls the
+# host in every iteration.
+BODIES = [("cheap", 0, 20000, 400), ("10 us", 40, 1000, 200), ("100 us", 130, 200, 100)]
+
+
+def count(*_, **__):
+    pass
+
+
+def advance(x, size):
+    if not size:
+        return x * 0.999 + jnp.sin(x)
+    return jnp.tanh(x @ x) * 0.9 + 0.1
+
+
+def numbers(x):
+    first = jnp.ravel(x)[0]
+    return {"a": first, "b": first * 2, "c": first + 1, "d": first * first}
+
+
+def loop(kind, size, length, report=lambda values, i: None, outputs=False):
+    """A loop that reports four numbers of every iteration, one way or another."""
+
+    def scan(x):
+        def body(x, i):
+            x = advance(x, size)
+            report(numbers(x), i)
+            return x, numbers(x) if outputs else None
+
+        return lax.scan(body, x, jnp.arange(length))
+
+    def while_loop(x):
+        def body(carry):
+            i, x = carry
+            x = advance(x, size)
+            report(numbers(x), i)
+            return i + 1, x
+
+        return lax.while_loop(lambda carry: carry[0] < length, body, (0, x))[1]
+
+    return scan if kind == "scan" else while_loop
+
+
+def tqdm_loop(size, length):
+    def scan(x):
+        @jax_tqdm.scan_tqdm(length, tqdm_type="std", file=_Nowhere(), print_rate=1)
+        def body(x, i):
+            return advance(x, size), None
+
+        return lax.scan(body, x, jnp.arange(length))
+
+    return scan
+
+
+class _Nowhere:
+    def write(self, _):
+        pass
+
+    def flush(self):
+        pass
+
+
+def start(size):
+    return jnp.ones((size, size)) * 0.01 if size else jnp.float32(0.5)
+
+
+def to_debug(values, i):
+    jax.debug.callback(count, values, i)
+
+
+def to_io(values, i):
+    io_callback(count, None, values, i)
+
+
+def to_log(values, i):
+    chiplog.log(values, step=i)
+
+
+def four(leaves):
+    return numbers(leaves[-1])
+
+
+def main():
+    for kind in ("scan", "while"):
+        for name, size, length, few in BODIES:
+            against_scan_outputs(kind, name, size, length)
+            against_callbacks(kind, name, size, few)
+    compile_times()
+
+
+def against_scan_outputs(kind, name, size, length):
+    x = start(size)
+    logging = loop(kind, size, length, lambda values, i: chiplog.log(values))
+    calls = {"no logging": functools.partial(jax.jit(loop(kind, size, length)), x)}
+    if kind == "scan":
+        outputs = jax.jit(loop(kind, size, length, outputs=True))
+        calls["scan outputs by hand"] = functools.partial(outputs, x)
+    calls["tap"] = functools.partial(chiplog.tap(logging, count), x)
+    calls["tap, batch=True"] = functools.partial(chiplog.tap(logging, count, batch=True), x)
+    times = race(calls, after=chiplog.flush)
+    base = times["no logging"]
+    hand = times.get("scan outputs by hand")
+    print(f"\n{kind} of {length}, {name} body ({_time(base / length)} per iteration)")
+    for what, t in times.items():
+        ratio = f"{t / base:8.2f}x of no logging"
+        if hand:
+            ratio += f"{t / hand:8.2f}x of outputs by hand"
+        print(f"  {what:<34} {_time(t):>9} {_time(max(0, t - base) / length):>9} per entry {ratio}")
+
+
+def against_callbacks(kind, name, size, length):
+    """Calls of the host in every iteration are so slow that a short loop has to do."""
+    x = start(size)
+    plain = loop(kind, size, length)
+    calls = {"no logging": functools.partial(jax.jit(plain), x)}
+    calls["tap"] = functools.partial(
+        chiplog.tap(loop(kind, size, length, lambda values, i: chiplog.log(values)), count), x
+    )
+    calls["jax.debug.callback"] = functools.partial(jax.jit(loop(kind, size, length, to_debug)), x)
+    calls["io_callback"] = functools.partial(jax.jit(loop(kind, size, length, to_io)), x)
+    if kind == "scan":
+        calls["jax-tqdm, every iteration"] = functools.partial(jax.jit(tqdm_loop(size, length)), x)
+    for every in (1, 10, 100):
+        verbose = jaxtap.verbose(plain, on_step=count, select=four, sample_every=every)
+        calls[f"jax-tap, sample_every={every}"] = functools.partial(jax.jit(verbose), x)
+    times = race(calls, rounds=5, after=settle)
+    base = times["no logging"]
+    print(f"  and of {length}:")
+    for what, t in times.items():
+        per_entry = _time(max(0, t - base) / length)
+        print(f"  {what:<34} {_time(t):>9} {per_entry:>9} per iteration {t / base:8.2f}x")
+
+
+def settle():
+    jax.effects_barrier()
+    chiplog.flush()
+
+
+def compile_times():
+    print("\ncompile time (trace, lower, compile)")
+    for name, size, length, _ in BODIES:
+        x = start(size)
+        plain = loop("scan", size, length)
+        logging = loop("scan", size, length, lambda values, i: chiplog.log(values))
+        show_compile(f"scan, {name} body", lambda: plain, lambda: chiplog.tap(logging, count), x)
+    lanes = jnp.linspace(0.0, 1.0, 512)
+    plain = jax.vmap(loop("scan", 0, 1000))
+    logging = jax.vmap(loop("scan", 0, 1000, lambda values, i: chiplog.log(values)))
+    show_compile("512 vmapped lanes", lambda: plain, lambda: chiplog.tap(logging, count), lanes)
+    called = jax.vmap(loop("scan", 0, 1000, to_debug))
+    seconds = compile_seconds(lambda: called, lanes, rounds=1)
+    print(f"  {'512 vmapped lanes, jax.debug.callback':<46} {'':>9} {_time(seconds):>9}")
+
+
+def show_compile(name, plain, tapped, x):
+    base, ours = compile_seconds(plain, x), compile_seconds(tapped, x)
+    print(f"  {name:<46} {_time(base):>9} {_time(ours):>9} {ours / base:7.2f}x  goal 1.5x")
