@@ -1,7 +1,13 @@
 """Properties of `tap` that hold for every program in the table, and what its options do."""
 
+import functools
+import pickle
+import time
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 from lanes import assert_same_entries, joined, lane_histories
 from programs import PROGRAMS, XS
 from test_spool import (
@@ -244,7 +250,7 @@ def test_origins_say_where_entries_come_from():
 
 def test_entries_of_shard_map_are_labelled_with_their_devices():
     """One lane for each device, and the names of the devices."""
-    mesh = jax.make_mesh((2,), ("d",))
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 
     def shard(x):
         chiplog.log({"mine": x.sum()})
@@ -307,11 +313,11 @@ def test_a_slow_loop_is_live():
     assert order == list(range(8))
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["bool", "int4", "uint4", "int8", "uint8", "int16", "int32", "uint32", "float16", "bfloat16"]
-    + ["float8_e4m3fn", "float32", "complex64", "float64", "int64", "complex128"],
-)
+DTYPES = """bool int4 uint4 int8 uint8 int16 int32 uint32 float16 bfloat16 float8_e4m3fn float32
+complex64 float64 int64 complex128"""
+
+
+@pytest.mark.parametrize("dtype", DTYPES.split())
 def test_values_of_every_type_arrive_to_the_bit(dtype):
     """Small and large ones, in loops and outside."""
 

@@ -160,7 +160,7 @@ class Fold:
                 rows, valid, dropped = _buffer.finish(state.buffers[key], plan.overflow)
                 if rows.mask is not None:
                     valid = rows.mask & valid.reshape(valid.shape + (1,) * len(plan.lanes))
-                if plan.overflow == "exact" and not plan.conditional:
+                if plan.overflow == "exact" and not plan.conditional and plan.kept:
                     valid = None
             else:
                 rows, count = self.unfold(plan, state.folds[key])

@@ -196,7 +196,9 @@ def _note(
         lengths = (*(frame.length for frame in where.path), *meta.times)
         iterations = math.prod(length for length in lengths if length is not None)
         plan.count += iterations
-        plan.kept += -(-iterations // options.interval) if options.interval and tick else iterations
+        if options.reduce is None or not tick or tick not in plan.ticks:  # Else, the same windows.
+            every = options.interval if options.interval and tick else 1
+            plan.kept += -(-iterations // every)
         plan.unbounded |= where.unbounded
         plan.conditional |= where.conditional or node.mask is not None
         if tick and tick not in plan.ticks:

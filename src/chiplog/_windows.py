@@ -41,8 +41,8 @@ class Windows:
             if self._interval is not None:
                 ticks.update({tick: jnp.int32(0) for tick in plan.ticks})
             if self._reduces:
-                windows = plan.ticks if self._interval is not None else ("",)
-                folds.update({(key, window): self._fold.new(plan) for window in windows})
+                windows = plan.ticks if self._interval is not None else ()
+                folds.update({(key, window): self._fold.new(plan) for window in windows or ("",)})
         return State(ticks, folds)
 
     def take(self, state: State, nodes: Nodes, where: Where) -> tuple[Nodes, State]:
@@ -90,20 +90,16 @@ class Windows:
             if not counted:
                 return (entry,), state
             return masked((entry,), state.ticks[tick] % self._interval == 0), state
-        alone = self._interval is not None and not counted
-        if alone:  # A window of its own: an entry outside of all loops.
-            fresh = {key: self._fold.new(self._plans[key]) for key in entry.data}
-        folds = dict(state.folds)
+        folds, alone = dict(state.folds), {}
         for key, value in entry.data.items():
+            window = key, tick if counted else ""
             row = row_of(self._plans[key], entry, value)
-            if alone:
-                fresh[key] = self._fold.fold(fresh[key], row)
-            else:
-                window = tick if counted else ""
-                folds[key, window] = self._fold.fold(folds[key, window], row)
-        if alone:
-            return self._entries(fresh, sure=entry.mask is None), state
-        return (), state._replace(folds=folds)
+            if window in folds:
+                folds[window] = self._fold.fold(folds[window], row)
+            else:  # A window of its own: an entry outside of the loops that are counted.
+                alone[key] = self._fold.fold(self._fold.new(self._plans[key]), row)
+        made = self._entries(alone, sure=entry.mask is None)
+        return made, state._replace(folds=folds)
 
     def iterated(self, state: State, where: Where) -> tuple[Nodes, State]:
         """An iteration of the loop `where` has ended, and with it perhaps a window."""
