@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from fuzz import Jax, Node, Python, nodes
 from hypothesis import HealthCheck, given, reject, settings
-from lanes import assert_same_entries, embedding
+from lanes import assert_same_entries, embedding, joined
 
 import chiplog
 
@@ -64,6 +64,25 @@ def test_random_programs_fold_what_plain_python_logs(program):
             place = tuple(lane[i] for i in embedding(total.shape, sizes))
             assert float(total[place]) == sum(values)
             assert bool(np.broadcast_to(logs.valid[key], total.shape)[place]) == bool(values)
+
+
+@SETTINGS
+@given(nodes())
+def test_random_programs_stream_what_plain_python_logs(program):
+    """The same entries, as they arrive while the program runs, directly or inside of `jit`."""
+    for outer in (lambda f: f, jax.jit):
+        seen = []
+
+        def run(f, outer=outer, seen=seen):
+            def call(x):
+                y = outer(chiplog.tap(f, seen.append))(x)
+                chiplog.flush()
+                return y, seen
+
+            return call
+
+        _, expected = check(program, run)
+        assert_same_entries(joined(seen), expected, LANES)
 
 
 def test_programs_that_once_went_wrong():

@@ -127,6 +127,7 @@ class Host:
         self._delivering = False
         self._worker: threading.Thread | None = None
         self._waiting = 0  # Threads in `flush`.
+        self._closed = False
         self._numbers = itertools.count(1)
         self._runs: collections.OrderedDict[int, Run] = collections.OrderedDict()
         self._dispatched: collections.deque[Run] = collections.deque()
@@ -167,7 +168,7 @@ class Host:
                 if overflow == "drop":
                     return False
                 self._pressing.notify()
-                self._delivered.wait_for(lambda: not self._is_full(chunk) or self._worker is None)
+                self._delivered.wait_for(lambda: not self._is_full(chunk) or self._closed)
             self._queue.append(chunk)
             self._bytes += chunk.size
             self._entries += chunk.entries
@@ -188,25 +189,25 @@ class Host:
             self._failed.append(sink)
 
     def _start_worker(self) -> None:
-        if self._worker is None or not self._worker.is_alive():
+        if self._worker is None and not self._closed:
             self._worker = threading.Thread(target=self._work, name="chiplog", daemon=True)
             try:
                 self._worker.start()
             except RuntimeError:  # The interpreter is shutting down; `flush` will deliver.
-                self._worker = None
+                self._worker, self._closed = None, True
 
     def _work(self) -> None:
         idle = 0
-        while True:
+        while not self._closed:
             with self._lock:
                 if idle > NAPS:
                     self._asleep = True
-                    self._arrived.wait_for(lambda: self._queue)
+                    self._arrived.wait_for(lambda: self._queue or self._closed)
                     self._asleep = False
                 while not self._is_due():
                     self._pressing.wait(NAP)
                     idle += 1
-                    if idle > NAPS and not self._queue:
+                    if (idle > NAPS and not self._queue) or self._closed:
                         break
             if self._deliver_all():
                 idle = 0
@@ -256,7 +257,7 @@ class Host:
             _wait(run.token)
         with contextlib.suppress(RuntimeError):
             jax.effects_barrier()
-        if self._worker is None:
+        if self._closed:
             self._deliver_all()
         with self._lock:
             self._waiting += 1
@@ -265,6 +266,19 @@ class Host:
             self._waiting -= 1
             failed, self._failed = self._failed, []
         _raise(failed)
+
+    def close(self) -> None:
+        """Deliver everything, and end the worker: the interpreter must not end before it."""
+        try:
+            self.flush()
+        finally:
+            with self._lock:
+                worker, self._worker, self._closed = self._worker, None, True
+                self._arrived.notify()
+                self._pressing.notify()
+                self._delivered.notify_all()
+            if worker is not None:
+                worker.join(timeout=10)
 
 
 host = Host()
@@ -320,7 +334,7 @@ def _wait(token: Any) -> None:
 def _at_exit() -> None:
     # Whatever fails in a callback has been reported by now.
     with contextlib.suppress(Exception):
-        host.flush()
+        host.close()
 
 
 atexit.register(_at_exit)
