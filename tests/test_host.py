@@ -273,7 +273,20 @@ def test_everything_is_delivered_at_exit():
         jax.jit(chiplog.tap(f, show))(10)
         """
     )
-    assert out.split() == "got 0 got 1 got 2 got 10 got 11 got 12".split()
+    assert out.split() == [
+        "got",
+        "0",
+        "got",
+        "1",
+        "got",
+        "2",
+        "got",
+        "10",
+        "got",
+        "11",
+        "got",
+        "12",
+    ]
 
 
 def test_an_error_in_a_callback_is_not_lost_at_exit():

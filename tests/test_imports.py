@@ -17,6 +17,7 @@ ORDER = [
     "_logdict",
     "_entry",
     "_log",
+    "_log_grad",
     "_interpret",
     "_control_rules",
     "_call_rules",

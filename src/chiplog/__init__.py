@@ -3,6 +3,7 @@
 from . import errors as errors
 from ._host import flush as flush
 from ._log import log as log
+from ._log_grad import log_grad as log_grad
 from ._logdict import LogDict as LogDict
 from ._logdict import Origin as Origin
 from ._spool import spool as spool

@@ -42,15 +42,18 @@ def _scan(
     inside = where.enter("scan", length)
     state = meaning.entered(state, inside)
 
+    def iterate(carried: list[Any], x: list[Any], state: State) -> Outcome:
+        args = [*consts, *carried, *x]
+        outs, state, nodes = interpret(params["jaxpr"], args, state, meaning, inside)
+        return outs, meaning.stepped(params["jaxpr"], args, outs, state, inside), nodes
+
     if meaning.chunked(inside):
 
         def step(carry: Any, state: State) -> Any:
             i, carried, ys = carry
             at = length - 1 - i if reverse else i
             x = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in xs]
-            outs, state, nodes = interpret(
-                params["jaxpr"], [*consts, *carried, *x], state, meaning, inside
-            )
+            outs, state, nodes = iterate(carried, x, state)
             ys = [
                 lax.dynamic_update_index_in_dim(ys, y, at, 0)
                 for ys, y in zip(ys, outs[n_carry:], strict=True)
@@ -75,9 +78,7 @@ def _scan(
 
     def body(carry: Any, x: Any) -> Any:
         state, carried = carry
-        outs, state, nodes = interpret(
-            params["jaxpr"], [*consts, *carried, *x], state, meaning, inside
-        )
+        outs, state, nodes = iterate(carried, x, state)
         state = meaning.iterated(state, inside)
         return (state, outs[:n_carry]), (outs[n_carry:], nodes)
 
@@ -160,9 +161,9 @@ def _while(
         return go_on, settled(nodes, state, in_test)
 
     def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
-        new, state, nodes = interpret(
-            params["body_jaxpr"], [*body_consts, *carried], state, meaning, inside
-        )
+        args = [*body_consts, *carried]
+        new, state, nodes = interpret(params["body_jaxpr"], args, state, meaning, inside)
+        state = meaning.stepped(params["body_jaxpr"], args, new, state, inside)
         if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
         return new, settled(nodes, state, inside)

@@ -38,6 +38,20 @@ class Meaning:
         """Take entries in: into the state, or passed on as outputs, or both."""
         raise NotImplementedError
 
+    def enters(self, eqn: JaxprEqn) -> bool:
+        """Say whether to look into an equation. The others run unchanged."""
+        return logs(eqn)
+
+    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
+        """An equation ran that was not looked into."""
+
+    def stepped(
+        self, jaxpr: Jaxpr, args: Sequence[Any], outs: Sequence[Any], state: State, where: Where
+    ) -> State:
+        """The body of the loop `where` ran once."""
+        del jaxpr, args, outs, where
+        return state
+
     def later(self) -> Meaning | None:
         """The meaning in branches, if their entries may be handed to `log` after them.
 
@@ -144,8 +158,9 @@ def interpret(
     for number, eqn in enumerate(jaxpr.eqns):
         invals = [read(atom) for atom in eqn.invars]
         outs: Sequence[Any] = ()
-        if not logs(eqn):
+        if not meaning.enters(eqn):
             outs = compat.bind(eqn, invals)
+            meaning.ran(eqn, outs, where.at(number))
         else:
             here = where.at(number)
             if nodes and meaning.unsettling(eqn):

@@ -208,6 +208,28 @@ def register(
     mlir.register_lowering(primitive, lambda ctx, *operands, **params: [])
 
 
+def register_identity(
+    primitive: Primitive,
+    evaluate: Callable[..., Any],
+    *,
+    batch: Callable[..., Any],
+    jvp: Callable[..., Any],
+    transpose: Callable[..., Any],
+) -> None:
+    """Register the rules of a primitive that returns some of its operands as they are."""
+    primitive.def_impl(evaluate)
+    primitive.def_abstract_eval(evaluate)
+    batching.fancy_primitive_batchers[primitive] = batch
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    mlir.register_lowering(primitive, mlir.lower_fun(evaluate, multiple_results=True))
+
+
+def instantiate(cotangent: Any) -> Any:
+    """Return a cotangent as an array, also if it is symbolically zero."""
+    return ad.instantiate_zeros(cotangent)
+
+
 def wrap_batching(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
     """Put `wrap(rule)` in the place of the batching rule of `primitive`."""
     table = batching.fancy_primitive_batchers

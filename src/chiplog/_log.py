@@ -1,8 +1,8 @@
 """The `log` primitive, and what each of JAX's transformations does to it.
 
-It only marks values. Nothing is bound at all unless somebody listens: `spool` traces the user's
-function in the `listening` context, which is part of every cache key of JAX, and interprets the
-marks that it finds.
+It only marks values. Nothing is bound at all unless somebody listens: `spool` and `tap` trace the
+user's function in the `listening` context, which is part of every cache key of JAX, and interpret
+the marks that they find.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ def log(
 ) -> LogDict:
     """Log a dictionary of arrays, numbers or pytrees from anywhere in JAX code.
 
-    Unless the function is called through `spool`, this leaves nothing in the compiled program.
+    Unless the function is called through `spool` or `tap`, this leaves nothing in the compiled
+    program.
 
     Args:
         data: What to log, by name.
-        tags: Labels that `spool` can select by.
+        tags: Labels that `spool` and `tap` can select by.
         prefix: Put in front of every key.
         explicit: Log only for those who ask for the key or a tag by name.
         **steps: Named steps, such as `step=i` or `epoch=e`.
@@ -67,10 +68,10 @@ def log(
         >>> float(logs["x"]), int(logs.step["x"])
         (1.0, 3)
     """
-    named = _checked_data(data, prefix)
-    tags = _checked_tags(tags)
+    named = checked_data(data, prefix)
+    tags = checked_tags(tags)
     for name, value in steps.items():
-        _check_step(name, value)
+        check_step(name, value)
     if listening.value is not None and jax.tree.leaves(named):
         frame = sys._getframe(1)
         meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
@@ -92,7 +93,7 @@ def logged(eqn_or_params: Any, values: Sequence[Any]) -> Nodes:
     return nodes
 
 
-def _checked_data(data: Any, prefix: Any) -> dict[str, Any]:
+def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise LogTypeError(
             f"`chiplog.log` takes a dictionary of what to log, but got {_describe(data)}. "
@@ -117,7 +118,7 @@ def _checked_data(data: Any, prefix: Any) -> dict[str, Any]:
     return {prefix + key: value for key, value in data.items()}
 
 
-def _checked_tags(tags: Any) -> tuple[str, ...]:
+def checked_tags(tags: Any) -> tuple[str, ...]:
     if not isinstance(tags, (str, Iterable)):
         raise LogTypeError(f"The `tags` of a log are strings, not {_describe(tags)}.")
     given: tuple[Any, ...] = (tags,) if isinstance(tags, str) else tuple(tags)
@@ -127,7 +128,7 @@ def _checked_tags(tags: Any) -> tuple[str, ...]:
     return given
 
 
-def _check_step(name: str, value: Any) -> None:
+def check_step(name: str, value: Any) -> None:
     if name in _RESERVED:
         raise LogValueError(
             f"`{name}` cannot be the name of a step, because `logs.{name}` means something else. "
