@@ -97,7 +97,7 @@ def test_stop_run_ends_a_loop_that_would_not():
     with pytest.raises(chiplog.StopRun, match="that will do"):
         jax.block_until_ready(chiplog.tap(forever, enough)(0))
     chiplog.flush()
-    assert seen[:11] == list(range(11))
+    assert seen == list(range(11))
     with pytest.raises(jax.errors.JaxRuntimeError, match="that will do"):
         jax.block_until_ready(jax.jit(chiplog.tap(forever, enough))(0))
     chiplog.flush()

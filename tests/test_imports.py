@@ -34,6 +34,9 @@ ORDER = [
     "_deliver",
     "_stream",
     "_tap",
+    "_outline",
+    "_nan",
+    "_watch",
     "__init__",
 ]
 

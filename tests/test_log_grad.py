@@ -96,7 +96,7 @@ def test_lanes_are_lanes_whichever_comes_first(order):
 
 
 def test_it_is_the_identity():
-    """To the bit and to the program, when nobody listens; and for forward mode, when somebody does."""
+    """To the program, if nobody listens; and to forward mode, if somebody does."""
     assert str(jax.make_jaxpr(lambda x: chiplog.log_grad("x", x))(1.0)) == str(
         jax.make_jaxpr(lambda x: x)(1.0)
     )

@@ -18,14 +18,17 @@ from . import _jax_compat as compat
 from ._entry import Node, Nodes, absent, alike, entries, masked, stacked
 from ._interpret import (
     MOST_UNROLLED,
+    Body,
     Meaning,
     Outcome,
     State,
     Where,
+    branch_places,
     has_logging_loop,
     interpret,
     jaxpr_logs,
     rule_for,
+    while_places,
 )
 from ._jax_compat import JaxprEqn, open_jaxpr, split
 from .errors import UnsupportedError
@@ -45,7 +48,8 @@ def _scan(
     def iterate(carried: list[Any], x: list[Any], state: State) -> Outcome:
         args = [*consts, *carried, *x]
         outs, state, nodes = interpret(params["jaxpr"], args, state, meaning, inside)
-        return outs, meaning.stepped(params["jaxpr"], args, outs, state, inside), nodes
+        body = Body(params["jaxpr"], args, outs, n_carry)
+        return outs, meaning.stepped(body, state, inside), nodes
 
     if meaning.chunked(inside):
 
@@ -142,9 +146,7 @@ def _while(
 ) -> Outcome:
     params = eqn.params
     test_consts, body_consts, init = split(invals, params["cond_nconsts"], params["body_nconsts"])
-    in_test = where.enter("while", None).at(0)
-    inside = in_test.after(*open_jaxpr(params["cond_jaxpr"])[0].eqns)
-    inside = dataclasses.replace(inside, spot=(*where.spot, 1))
+    in_test, inside = while_places(eqn, where)
     state = meaning.entered(state, inside)
     chunked = meaning.chunked(inside)
 
@@ -163,7 +165,8 @@ def _while(
     def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
         args = [*body_consts, *carried]
         new, state, nodes = interpret(params["body_jaxpr"], args, state, meaning, inside)
-        state = meaning.stepped(params["body_jaxpr"], args, new, state, inside)
+        body = Body(params["body_jaxpr"], args, new, len(new))
+        state = meaning.stepped(body, state, inside)
         if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
         return new, settled(nodes, state, inside)
@@ -218,9 +221,8 @@ def _cond(
 
     # Trace the branches first: their outputs must have one type, so the entries of all of them
     # are laid out in common slots.
-    traced, place = [], maybe
-    for number, branch in enumerate(branches):
-        place = dataclasses.replace(place, spot=(*where.spot, number))
+    traced = []
+    for branch, place in zip(branches, branch_places(eqn, maybe), strict=True):
         closed, shapes = jax.make_jaxpr(
             lambda state, *args, branch=branch, place=place: interpret(
                 branch, args, state, inner, place
@@ -228,7 +230,6 @@ def _cond(
             return_shape=True,
         )(given, *operands)
         traced.append((closed, jax.tree.structure(shapes)))
-        place = place.after(*open_jaxpr(branch)[0].eqns)
     types = [jax.tree.unflatten(tree, closed.out_avals)[2] for closed, tree in traced]
     slots, assignment = _lay_out(types)
     varying = [

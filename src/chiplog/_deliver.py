@@ -70,6 +70,8 @@ def deliver(
         if (prefix := wanted(piece.meta)) is not None and len(piece.order)
     ]
     for logs in _batches(mine, run, when) if sink.batch else _singles(mine, run, when):
+        if sink in run.done_with:
+            return
         sink.call(run, logs)
         yield
 

@@ -36,6 +36,8 @@ class Meta:
     # Listeners that it belongs to already, and whether others may have it too.
     taps: tuple[Any, ...] = ()
     taken: bool = False
+    rare: bool = False  # It hardly ever happens, so it is worth a call of the host by itself.
+    about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
     # Under `shard_map`: the devices along the outermost axis of lanes.
     devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     site: str = dataclasses.field(default="", compare=False)

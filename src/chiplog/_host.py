@@ -63,6 +63,7 @@ class Sink:
             self.callback(logs)
         except StopRun as stop:
             run.stop = run.stop or stop
+            run.done_with.add(self)
         except BaseException as error:
             self.failures += 1
             if self.error is None:
@@ -82,6 +83,7 @@ class Run:
     def __init__(self, number: int, sink: Sink | None) -> None:
         self.number, self.sink = number, sink
         self.stop: StopRun | None = None
+        self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None
         self._begun = time.perf_counter()

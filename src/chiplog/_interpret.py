@@ -31,6 +31,15 @@ State: TypeAlias = Any
 Outcome: TypeAlias = tuple[list[Any], State, Nodes]
 
 
+class Body(NamedTuple):
+    """One iteration of a loop: what ran, on what, and what came out: `carried` arrays first."""
+
+    jaxpr: Jaxpr
+    args: Sequence[Any]
+    outs: Sequence[Any]
+    carried: int
+
+
 class Meaning:
     """What becomes of an entry. Methods may be called more than once for the same equation."""
 
@@ -45,11 +54,9 @@ class Meaning:
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
         """An equation ran that was not looked into."""
 
-    def stepped(
-        self, jaxpr: Jaxpr, args: Sequence[Any], outs: Sequence[Any], state: State, where: Where
-    ) -> State:
+    def stepped(self, body: Body, state: State, where: Where) -> State:
         """The body of the loop `where` ran once."""
-        del jaxpr, args, outs, where
+        del body, where
         return state
 
     def later(self) -> Meaning | None:
@@ -142,6 +149,22 @@ class Where:
 
     def __str__(self) -> str:
         return "/".join(map(str, self.path))
+
+
+def while_places(eqn: JaxprEqn, where: Where) -> tuple[Where, Where]:
+    """Where the test and the body of a while loop are."""
+    test = where.enter("while", None).at(0)
+    body = test.after(*open_jaxpr(eqn.params["cond_jaxpr"])[0].eqns)
+    return test, dataclasses.replace(body, spot=(*where.spot, 1))
+
+
+def branch_places(eqn: JaxprEqn, where: Where) -> list[Where]:
+    """Where the branches of a conditional are."""
+    places = []
+    for number, branch in enumerate(eqn.params["branches"]):
+        places.append(dataclasses.replace(where, spot=(*where.spot, number)))
+        where = where.after(*open_jaxpr(branch)[0].eqns)
+    return places
 
 
 def interpret(

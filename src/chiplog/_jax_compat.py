@@ -162,6 +162,11 @@ def source_line(eqn: JaxprEqn) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
+def is_transposed(eqn: JaxprEqn) -> bool:
+    """Say whether an equation was made by transposing a function, as in the backward pass."""
+    return "transpose" in str(eqn.source_info.name_stack)
+
+
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:
     """Trace a function of arrays of the given types."""
     return jax.make_jaxpr(function)(*avals)

@@ -138,6 +138,13 @@ class RetryError(Exception):
     """Raised by `interpret` if the program is to be compiled in another way, at once."""
 
 
+def trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> compat.Jaxpr:
+    """Trace a function as it would be for a call with these arguments."""
+    program, leaves = Programs(lambda: f, Program).find(args, kwargs)
+    closed, _ = program._trace(leaves)
+    return closed
+
+
 class _DonatesOtherwiseError(Exception):
     """The function gives away other arguments at these shapes than at those seen before."""
 

@@ -30,7 +30,7 @@ from ._entry import Entry, Nodes, entries, map_entries
 from ._host import Chunk, Run, Sink, host, logger
 from ._interpret import Meaning, Where, interpret, logs, repetitions, survey, without
 from ._jax_compat import Jaxpr, JaxprEqn, host_call, subjaxprs
-from ._log import log_p
+from ._log import log_p, logged
 from ._plan import Options, make_plans, restrict
 from ._reel import MOST_ROWS, Reel, taken, write
 from ._windows import Windows
@@ -174,7 +174,7 @@ class _Streaming(Meaning):
             mine, states[number] = windows.take(states[number], mine, where)
             made += self._marked(mine, windows)
         state = state._replace(windows=tuple(states))
-        if not where.path or _is_large([jax.typeof(x) for x in jax.tree.leaves(made)]):
+        if not where.path or _is_urgent(made):
             return (), self._send(state, where, made)
         return made, state
 
@@ -288,11 +288,12 @@ class _Streaming(Meaning):
         """Send what is in the reels, and then `nodes`."""
         if self._rehearsing or nodes == ():
             return state
-        if nodes is not None and where.path and _any_happened(nodes) is not None:
-            return lax.cond(  # type: ignore[no-any-return]
-                _any_happened(nodes), lambda s: self._call(s, where, nodes), lambda s: s, state
-            )
-        return self._call(state, where, nodes)
+        happened = None if nodes is None else _any_happened(nodes)
+        if happened is None:
+            return self._call(state, where, nodes)
+        return lax.cond(  # type: ignore[no-any-return]
+            happened, lambda s: self._call(s, where, nodes), lambda s: s, state
+        )
 
     def _call(self, state: State, where: Where, nodes: Nodes | None) -> State:
         loop, names = str(where), list(state.reels)
@@ -411,9 +412,12 @@ def _any_happened(nodes: Nodes) -> Any:
     return functools.reduce(jnp.logical_or, map(jnp.any, masks))
 
 
-def _is_large(types: Sequence[Any]) -> bool:
-    raw = map(compat.raw_type, types)
-    return bool(sum(x.size * x.dtype.itemsize for x in raw) >= LARGE)
+def _is_urgent(nodes: Nodes) -> bool:
+    """Say whether entries are worth a call of the host by themselves."""
+    if any(entry.meta.rare for entry in entries(nodes)):
+        return True
+    types = [compat.raw_type(x) for x in jax.tree.leaves(nodes)]
+    return bool(sum(x.size * x.dtype.itemsize for x in types) >= LARGE)
 
 
 def _parts(eqn: JaxprEqn) -> bool:
@@ -421,7 +425,7 @@ def _parts(eqn: JaxprEqn) -> bool:
     if not logs(eqn):
         return False
     if eqn.primitive is log_p:
-        return _is_large([v.aval for v in eqn.invars])
+        return _is_urgent(logged(eqn.params, [v.aval for v in eqn.invars]))
     if eqn.primitive in (compat.scan_p, compat.while_p, compat.shard_map_p):
         return True
     return any(_parts(inner) for sub in subjaxprs(eqn) for inner in compat.open_jaxpr(sub)[0].eqns)

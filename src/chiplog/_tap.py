@@ -82,10 +82,20 @@ def tap(
         step=1  x=1.416667
         step=2  x=1.414216
     """
-    if callback is not None and not callable(callback):
+    options = Options(
+        names(argnames, "argnames"), names(tags, "tags"), keep_logs, interval, reduce, prefix
+    )
+    return Tapped(f, options, checked_sink(callback or print_entry, batch, latency, overflow))
+
+
+def checked_sink(
+    callback: Callable[[LogDict], Any], batch: bool, latency: float, overflow: str
+) -> Sink:
+    """Make a sink, if the options have a meaning."""
+    if not callable(callback):
         raise LogTypeError(
-            f"The second argument of `tap` is the callback, but {callback!r} cannot be called. "
-            "Name the others: `chiplog.tap(f, argnames=...)`."
+            f"The second argument is the callback, but {callback!r} cannot be called. Give the "
+            "others by name: `chiplog.tap(f, argnames=...)`."
         )
     if not isinstance(latency, (int, float)) or not latency >= 0:
         raise LogValueError(f"`latency` is a number of seconds, not {latency!r}.")
@@ -94,11 +104,7 @@ def tap(
             f"`overflow={overflow!r}` is not known. Use 'wait' to make the program wait for a slow "
             "callback, or 'drop' to drop entries then."
         )
-    options = Options(
-        names(argnames, "argnames"), names(tags, "tags"), keep_logs, interval, reduce, prefix
-    )
-    sink = Sink(callback or print_entry, batch, latency, overflow)
-    return Tapped(f, options, sink)
+    return Sink(callback, batch, latency, overflow)
 
 
 def print_entry(logs: LogDict) -> None:
@@ -109,13 +115,19 @@ def print_entry(logs: LogDict) -> None:
 class Tapped(Generic[P, T]):
     """A function whose logs go to a callback. `dropped` is how many of them did not."""
 
-    def __init__(self, f: Callable[P, T], options: Options, sink: Sink) -> None:
+    def __init__(
+        self,
+        f: Callable[P, T],
+        options: Options,
+        sink: Sink,
+        kind: Callable[..., Streamed] | None = None,
+        *about: Any,
+    ) -> None:
         self._sink = sink
         self._tap = Tap(options, sink)
-        self._programs = programs_of(
-            f, ("tap", options), functools.partial(_Streamed, Tap(options, None))
-        )
-        functools.update_wrapper(self, f)
+        make = functools.partial(kind or Streamed, *about, Tap(options, None))
+        self._programs = programs_of(f, ("tap", options, *about), make)
+        functools.update_wrapper(self, f, updated=())
 
     @property
     def dropped(self) -> int:
@@ -127,7 +139,7 @@ class Tapped(Generic[P, T]):
         return program.call(leaves, self._tap)  # type: ignore[no-any-return]
 
 
-class _Streamed(Program):
+class Streamed(Program):
     """One way of calling a tapped function: the same structure and static arguments."""
 
     extra = 1  # The number of the run, and the pace to begin with.

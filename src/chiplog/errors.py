@@ -102,8 +102,9 @@ class NothingSelectedWarning(UserWarning):
 class StopRun(ChiplogError, RuntimeError):  # noqa: N818 (it is a request)
     """Raise this in a callback of `tap` to stop the program that it listens to.
 
-    The tapped function raises it as soon as the program hands over more entries. If it was called
-    in a function that is compiled itself, JAX raises an error of its own that quotes it.
+    The tapped function raises it as soon as the program hands over more entries, and the callback
+    gets none of them. If it was called in a function that is compiled itself, JAX raises an error
+    of its own that quotes it.
 
     Examples:
         >>> import chiplog, jax

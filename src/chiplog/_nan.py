@@ -1,0 +1,225 @@
+"""Find out which primitive made the first NaN or infinity.
+
+While the program runs, only the results of every iteration are looked at. When they are bad for
+the first time, what went into that iteration is sent to the host, and the iteration is run again
+there, one primitive after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import _jax_compat as compat
+from ._interpret import Where, branch_places, while_places
+from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, split, subjaxprs
+from ._logdict import LogDict, Origin
+from ._outline import Source, is_call
+
+
+class NanFound(LogDict):
+    """What `watch_nan` found: which primitive, where, and when. Its text says it in a sentence.
+
+    Examples:
+        >>> import chiplog, jax, jax.numpy as jnp
+        >>> def f(x):
+        ...     def body(x, _):
+        ...         x = x - 1
+        ...         return x, jnp.log(x)
+        ...     return jax.lax.scan(body, x, length=4)[1].sum()
+        >>> found = []
+        >>> y = chiplog.watch_nan(f, found.append)(2.5)
+        >>> chiplog.flush()
+        >>> found[0].primitive, found[0].origin.path, found[0].origin.iteration
+        ('log', 'scan[0]', (2,))
+    """
+
+    primitive: str
+    backward: bool
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """Something that ran as a whole: the body of a loop, or the whole program."""
+
+    jaxpr: Jaxpr
+    where: Where
+    source: Source
+    number: int = dataclasses.field(default_factory=itertools.count().__next__)
+
+    def __post_init__(self) -> None:
+        blocks[self.number] = self
+
+    def __repr__(self) -> str:
+        return f"Block({self.number})"  # The jaxpr would fill pages.
+
+
+# The program that may send something about a block keeps it alive.
+blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
+
+
+class Culprit(NamedTuple):
+    """An equation that made bad values, and the loops that it was in."""
+
+    eqn: JaxprEqn
+    source: Source
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    path: tuple[str, ...]
+    iteration: tuple[int, ...]
+
+
+def any_bad(values: Sequence[Any]) -> Any:
+    """Say, on the device, whether there is a NaN or infinity in any array."""
+    checks = [~jnp.all(jnp.isfinite(x)) for x in values if _has_nan(x)]
+    bad = jnp.bool_(False)
+    for check in checks:
+        bad |= check
+    return bad
+
+
+def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
+    """Run a block again, and tell what went wrong in it."""
+    culprit = _find(block.jaxpr, args, block.where, tuple(origin.iteration), block.source)
+    if culprit is None:
+        place = f" in {origin.path}, iteration {_shown(origin.iteration)}" if origin.path else ""
+        found = NanFound()
+        found.primitive, found.backward = "", False
+        found.message = (
+            f"A NaN or infinity first appeared{place}, but did not when it was run again one "
+            "primitive at a time: look for a result that depends on how operations are fused."
+        )
+        found._origin = origin
+        return found
+    eqn = culprit.eqn
+    kind = "NaN" if any(_count(jnp.isnan, x) for x in culprit.outputs) else "infinity"
+    path, (line, backward) = "/".join(culprit.path), culprit.source
+    words = [f"The first {kind} came out of `{eqn.primitive}` at {line}"]
+    if path:
+        words.append(f"in {path}, iteration {_shown(culprit.iteration)}")
+    if backward:
+        words.append("in the backward pass")
+    given = "; ".join(_range(x) for x in culprit.inputs if hasattr(x, "dtype")) or "nothing"
+    found = NanFound({str(eqn.primitive): np.asarray(culprit.outputs[0])})
+    found.primitive, found.backward = str(eqn.primitive), backward
+    found.message = f"{', '.join(words)}. It was given {given}."
+    found._origin = Origin(path, culprit.iteration, (), origin.device, origin.time, (), site=line)
+    return found
+
+
+def _find(
+    jaxpr: Jaxpr, args: Sequence[Any], where: Where, iteration: tuple[int, ...], around: Source
+) -> Culprit | None:
+    """Evaluate a jaxpr, and trace a bad result back to the equation that it came from."""
+    jaxpr, consts = open_jaxpr(jaxpr)
+    env: dict[Any, Any] = dict(
+        zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True)
+    )
+    made: dict[Any, tuple[JaxprEqn, Where]] = {}
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, compat.Literal) else env[atom]
+
+    for number, eqn in enumerate(jaxpr.eqns):
+        outs = compat.bind(eqn, [read(atom) for atom in eqn.invars])
+        env.update(zip(eqn.outvars, outs, strict=True))
+        made.update(dict.fromkeys(eqn.outvars, (eqn, where.at(number))))
+        where = where.after(eqn)
+    suspects = [v for v in jaxpr.outvars if v in made and is_bad(env[v])]
+    while suspects:
+        eqn, place = made[suspects[0]]
+        before = [
+            v
+            for v in eqn.invars
+            if not isinstance(v, compat.Literal) and v in made and is_bad(env[v])
+        ]
+        if before:
+            suspects = before
+            continue
+        invals = [read(atom) for atom in eqn.invars]
+        source = around.of(eqn)
+        inner = _look_into(eqn, invals, place, iteration, source)
+        path, outs = tuple(map(str, place.path)), [env[v] for v in eqn.outvars]
+        return inner or Culprit(eqn, source, invals, outs, path, iteration)
+    return None
+
+
+def _look_into(
+    eqn: JaxprEqn, invals: list[Any], where: Where, iteration: tuple[int, ...], around: Source
+) -> Culprit | None:
+    if is_call(eqn):
+        return _find(next(iter(subjaxprs(eqn))), invals, where, iteration, around)
+    if eqn.primitive is compat.cond_p:
+        number = int(np.clip(invals[0], 0, len(eqn.params["branches"]) - 1))
+        branch = eqn.params["branches"][number]
+        return _find(branch, invals[1:], branch_places(eqn, where)[number], iteration, around)
+    if eqn.primitive is compat.scan_p:
+        n_consts, n_carry = compat.scan_parts(eqn.params)
+        consts, carry, xs = split(invals, n_consts, n_carry)
+        inside, length = where.enter("scan", eqn.params["length"]), eqn.params["length"]
+        for i in range(length):
+            at = length - 1 - i if eqn.params["reverse"] else i
+            args = [*consts, *carry, *(lax.index_in_dim(x, at, keepdims=False) for x in xs)]
+            outs = _run(eqn.params["jaxpr"], args)
+            if any(map(is_bad, outs)):
+                return _find(eqn.params["jaxpr"], args, inside, (*iteration, i), around)
+            carry = outs[:n_carry]
+    if eqn.primitive is compat.while_p:
+        test_consts, body_consts, carry = split(
+            invals, eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        )
+        _, inside = while_places(eqn, where)
+        i = 0
+        while np.any(_run(eqn.params["cond_jaxpr"], [*test_consts, *carry])[0]):
+            args = [*body_consts, *carry]
+            carry = _run(eqn.params["body_jaxpr"], args)
+            if any(map(is_bad, carry)):
+                return _find(eqn.params["body_jaxpr"], args, inside, (*iteration, i), around)
+            i += 1
+    return None
+
+
+def _run(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+    jaxpr, consts = open_jaxpr(jaxpr)
+    return jax.core.eval_jaxpr(jaxpr, consts, *args)  # type: ignore[no-any-return]
+
+
+def _has_nan(x: Any) -> bool:
+    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def is_bad(x: Any) -> bool:
+    """Say whether there is a NaN or infinity in an array."""
+    return _has_nan(x) and not bool(jnp.all(jnp.isfinite(x)))
+
+
+def _count(test: Any, x: Any) -> int:
+    return int(jnp.sum(test(x))) if _has_nan(x) else 0
+
+
+def _range(x: Any) -> str:
+    shape = ",".join(map(str, jnp.shape(x)))
+    text = f"{x.dtype}[{shape}]"
+    if not jnp.size(x) or compat.is_key(x):
+        return text
+    if jnp.size(x) == 1:
+        return f"{text} = {np.asarray(x).reshape(-1)[0]:g}"
+    if not _has_nan(x) or jnp.iscomplexobj(x):
+        return text
+    return f"{text} from {float(jnp.min(x)):g} to {float(jnp.max(x)):g}"
+
+
+def _shown(iteration: Sequence[int]) -> str:
+    return "/".join(map(str, iteration))

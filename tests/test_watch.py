@@ -1,0 +1,291 @@
+"""`watch` sees into programs without `log` calls; `watch_nan` finds where they go wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from lanes import joined
+from programs import PROGRAMS, XS
+from test_spool import assert_equal_to_the_bit, f_of, programs
+
+import chiplog
+from chiplog._outline import matches
+from chiplog.errors import LogTypeError, NothingSelectedWarning
+
+
+def nested(x):
+    """Two loops in a loop, and one after it."""
+
+    def outer(c, x):
+        c = jax.lax.while_loop(lambda c: c < 10.0, lambda c: c * 2.0, c + x)
+        c = jax.jit(lambda c: jax.lax.fori_loop(0, 2, lambda i, c: c - 1.0, c))(c)
+        return c, jnp.linalg.cholesky(jnp.eye(2) * c)
+
+    c, ys = jax.lax.scan(outer, x, jnp.arange(3.0))
+    return jax.lax.fori_loop(0, 2, lambda i, c: c + 1.0, c), ys
+
+
+def watched(f, *args, **options):
+    seen = []
+    y = chiplog.watch(f, seen.append, **options)(*args)
+    chiplog.flush()
+    return y, joined(seen)
+
+
+def plain_python(x):
+    """What `nested` does, as lists of carries by address."""
+    seen = {"scan[0]/while[0]": [], "scan[0]/scan[1]": [], "scan[0]": [], "scan[1]": []}
+    c = x
+    for i in range(3):
+        c = c + i
+        while c < 10:
+            c *= 2
+            seen["scan[0]/while[0]"].append(c)
+        for _ in range(2):
+            c -= 1
+            seen["scan[0]/scan[1]"].append(c)
+        seen["scan[0]"].append(c)
+    for _ in range(2):
+        c += 1
+        seen["scan[1]"].append(c)
+    return seen
+
+
+def last(carry):
+    return {"c": carry[-1]}
+
+
+def test_carries_are_seen_by_loop_address():
+    """Every iteration of every loop, in whatever function it is called."""
+    y, logs = watched(nested, 1.0, carry=last)
+    assert_equal_to_the_bit(y, jax.jit(nested)(1.0))
+    want = plain_python(1.0)
+    assert {key: value.tolist() for key, value in logs.items()} == {
+        f"{address}/c": values for address, values in want.items()
+    }
+    _, logs = watched(nested, 1.0)
+    assert logs["scan[0]/carry[0]"].tolist() == want["scan[0]"]
+    assert logs["scan[1]/carry[0]"].tolist() == [0, 1] or logs["scan[1]/carry[0]"].shape == (2,)
+
+
+def test_where_chooses_loops():
+    """By address, with patterns."""
+    _, logs = watched(nested, 1.0, carry=last, where="scan[0]/**")
+    assert set(logs) == {"scan[0]/c", "scan[0]/while[0]/c", "scan[0]/scan[1]/c"}
+    _, logs = watched(nested, 1.0, carry=last, where=["**/while[*]", "scan[1]"])
+    assert set(logs) == {"scan[0]/while[0]/c", "scan[1]/c"}
+    for address, pattern, want in [
+        ("scan[0]/while[1]/mul[0]", "scan[0]", True),
+        ("scan[0]/while[1]/mul[0]", "scan[0]/*", True),
+        ("scan[0]/while[1]/mul[0]", "**/mul[*]", True),
+        ("scan[0]/while[1]/mul[0]", "**", True),
+        ("scan[0]", "scan[0]/**", True),
+        ("scan[10]", "scan[1]", False),
+        ("scan[0]/while[1]", "while[1]", False),
+        ("scan[0]/while[1]", "scan[?]/while[?]", True),
+    ]:
+        assert matches(address, pattern) == want, (address, pattern)
+
+
+def test_outputs_and_primitives():
+    """What scans stack, and what comes out of named primitives, with the user's source line."""
+    seen = []
+    (_, ys), _ = chiplog.watch(nested, seen.append, outputs=True)(1.0), chiplog.flush()
+    logs = joined(seen)
+    np.testing.assert_array_equal(logs["scan[0]/outputs[0]"], ys)
+
+    seen = []
+    chiplog.watch(nested, seen.append, primitives="chol*")(1.0)
+    chiplog.flush()
+    logs = joined(seen)
+    assert list(logs) == ["scan[0]/cholesky[0]"]
+    np.testing.assert_allclose(logs["scan[0]/cholesky[0]"], ys, rtol=1e-6)
+    assert seen[0].origin.path == "scan[0]"
+    assert seen[0].origin.iteration == (0,)
+    assert "test_watch.py" in seen[0].origin.site
+
+
+def test_interval_reduce_and_batch_are_those_of_tap():
+    """They act on the device as well."""
+    f = lambda x: jax.lax.fori_loop(0, 100, lambda i, x: x + 1, x)  # noqa: E731
+    _, logs = watched(f, 0, carry=last, interval=10)
+    assert logs["scan[0]/c"].tolist() == list(range(1, 101, 10))
+    _, logs = watched(f, 0, carry=last, interval=50, reduce="sum")
+    assert logs["scan[0]/c"].tolist() == [sum(range(1, 51)), sum(range(51, 101))]
+    _, logs = watched(f, 0, carry=last, batch=True)
+    assert logs["scan[0]/c"].tolist() == list(range(1, 101))
+
+
+@programs()
+def test_outputs_of_watched_programs_are_unchanged_to_the_bit(name):
+    """Whatever they are made of; their own `log` calls are not seen."""
+    f, seen = f_of(name), []
+    y = chiplog.watch(f, seen.append, carry=True, outputs=True, nan=True)(XS)
+    chiplog.flush()
+    assert_equal_to_the_bit(y, jax.jit(PROGRAMS[name].f)(XS))
+    assert all(key.startswith(("scan", "while")) for logs in seen for key in logs)
+
+
+def test_what_is_not_there_is_warned_about():
+    """With what there is."""
+    with pytest.warns(NothingSelectedWarning, match=r"scan\[0\]/while\[0\].*cholesky"):
+        chiplog.watch(nested, primitives="qr")(1.0)
+    with pytest.warns(NothingSelectedWarning):
+        chiplog.watch(nested, where="scan[7]")(1.0)
+    with pytest.raises(LogTypeError, match="carry"):
+        chiplog.watch(nested, carry="x")
+
+
+def test_logs_of_a_watched_function_go_to_an_outer_listener():
+    """`watch` takes only what it made itself."""
+
+    def f(x):
+        def body(c, _):
+            chiplog.log({"c": c})
+            return c + 1, None
+
+        return jax.lax.scan(body, x, length=3)[0]
+
+    seen = []
+    _, logs = chiplog.spool(chiplog.watch(f, seen.append))(0)
+    chiplog.flush()
+    assert logs["c"].tolist() == [0, 1, 2]
+    assert [int(one["scan[0]/carry[0]"]) for one in seen] == [1, 2, 3]
+
+
+def test_the_outline_of_a_program(capsys):
+    """A tree of loops and primitives, with addresses and source lines."""
+    chiplog.primitives(nested, 1.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "nested"
+    text = "\n".join(lines)
+    for part in ("scan[0]", "while[0]", "scan[1]", "cholesky[0]", "3 iterations", "test_watch.py"):
+        assert part in text
+
+
+def first_nan(f, *args):
+    found = []
+    chiplog.watch_nan(f, found.append)(*args)
+    chiplog.flush()
+    assert len(found) == 1
+    return found[0]
+
+
+def line_of(f, text):
+    """The line of a function's source where a text is, as `file:line`."""
+    import inspect
+
+    lines, start = inspect.getsourcelines(f)
+    number = next(i for i, line in enumerate(lines) if text in line)
+    return f"{inspect.getsourcefile(f).rpartition('/')[2]}:{start + number}"
+
+
+def goes_wrong(x):
+    def outer(c, x):
+        c = jax.lax.while_loop(lambda c: c % 3 != 0, lambda c: c + 1, c + x)
+        safe = jnp.where(c > 100, jnp.log(-c), c)  # A NaN that does not come out.
+        y = jnp.sqrt(0 * safe + 10.0 - x * x)  # The culprit.
+        return c + 1, jnp.exp(y)
+
+    return jax.lax.scan(outer, x, jnp.arange(10.0))[1].sum()
+
+
+def test_the_first_nan_is_traced_to_its_primitive():
+    """With loop, iteration, and source line; NaNs that are not used do not count."""
+    found = first_nan(goes_wrong, 0.0)
+    assert found.primitive == "sqrt"
+    assert found.origin.path == "scan[0]"
+    assert found.origin.iteration == (4,)
+    assert line_of(goes_wrong, "The culprit") in found.origin.site
+    assert "NaN" in str(found)
+    assert not found.backward
+
+
+def test_nans_in_inner_loops_branches_and_calls_are_found():
+    """Also infinities, and outside of all loops."""
+
+    def inner(x):
+        def body(c):
+            return jax.jit(lambda c: jax.lax.cond(c > 2, lambda c: c / (c - c), jnp.sin, c))(c) + 3
+
+        return jax.lax.while_loop(lambda c: c < 100.0, body, x)
+
+    def f(x):
+        return jax.lax.scan(lambda c, _: (inner(c), None), x, length=3)[0]
+
+    found = first_nan(f, 0.0)
+    assert found.primitive == "div"
+    assert found.origin.path == "scan[0]/while[0]"
+    assert found.origin.iteration[0] == 0
+    assert "infinity" in str(found)
+
+    found = first_nan(lambda x: jnp.log(x - 2.0) + 1.0, 1.0)
+    assert found.primitive == "log"
+    assert found.origin.path == ""
+
+
+def test_nans_of_the_backward_pass_are_found():
+    """With the line of the forward pass that they belong to."""
+
+    def f(x):
+        def body(c, x):
+            return c + jnp.sqrt(x), None  # The culprit.
+
+        return jax.lax.scan(body, 0.0, x)[0]
+
+    # The derivative of a square root is computed when the forward pass is.
+    found = first_nan(jax.grad(f), jnp.array([1.0, 0.0, 4.0]))
+    assert line_of(f, "The culprit") in found.origin.site
+    assert found.origin.path == "scan[0]"
+    assert found.origin.iteration == (1,)
+    assert "infinity" in str(found)
+
+    @jax.custom_vjp
+    def explode(x):
+        return x
+
+    explode.defvjp(lambda x: (x, None), lambda _, ct: (ct * 1e30,))
+
+    def g(x):
+        def body(c, _):
+            return explode(c), None
+
+        return jax.lax.scan(body, x, length=5)[0]
+
+    found = first_nan(jax.grad(g), 1.0)
+    assert found.backward
+    assert found.primitive == "mul"
+    assert found.origin.path == "scan[1]"
+    assert found.origin.iteration == (1,)
+
+
+def test_it_works_under_vmap_and_jit_and_says_nothing_if_all_is_well():
+    """One report for the whole batch."""
+    found = []
+
+    def g(x):
+        return jax.lax.fori_loop(0, 5, lambda i, x: jnp.log(x) + 3.0, x)
+
+    f = jax.jit(jax.vmap(chiplog.watch_nan(g, found.append)))
+    f(jnp.array([1.0, -50.0]))
+    chiplog.flush()
+    assert [nan.primitive for nan in found] == ["log"]
+    found.clear()
+    f(jnp.array([1.0, 2.0]))
+    chiplog.flush()
+    assert not found
+
+
+def test_the_alarm_is_logged_and_may_stop_the_program(caplog):
+    """By default as an error of the `chiplog` logger."""
+    chiplog.watch_nan(goes_wrong)(0.0)
+    chiplog.flush()
+    assert "sqrt" in caplog.text
+
+    def forever(x):
+        return jax.lax.while_loop(lambda x: x != 0.5, lambda x: jnp.log(x), x)
+
+    # A program stops when it hands over more entries, so there have to be some.
+    stopping = chiplog.watch_nan(chiplog.watch(forever, lambda logs: None), stop=True)
+    with pytest.raises(chiplog.StopRun, match="log"):
+        jax.block_until_ready(stopping(2.0))
