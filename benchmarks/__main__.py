@@ -4,10 +4,12 @@ import platform
 
 import jax
 
-from . import spool
+from . import spool, tap, watch
 
 if __name__ == "__main__":
     print(
         f"JAX {jax.__version__} on {jax.devices()[0].platform}, python {platform.python_version()}"
     )
     spool.main()
+    tap.main()
+    watch.main()

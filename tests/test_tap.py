@@ -20,7 +20,7 @@ from test_spool import (
 )
 
 import chiplog
-from chiplog.errors import LogTypeError, LogValueError
+from chiplog.errors import LogTypeError, LogValueError, NothingSelectedWarning
 
 
 def tapped(f, *args, **options):
@@ -121,16 +121,19 @@ def test_interval_and_reduce_mean_what_they_mean_in_spool(name, options):
         with pytest.raises(LogTypeError):
             chiplog.tap(f, **options)(XS)
         return
-    _, seen = tapped(f, XS, **options)
-    got = joined(seen)
-    for key in want:
-        value, steps, mask = lane_histories(want, key)
-        if not mask.any():
-            assert key not in got
-            continue
-        rows = mask.any(tuple(range(1, mask.ndim)))
-        value, steps, mask = jax.tree.map(lambda x, rows=rows: x[rows], (value, steps, mask))
-        lanes_equal(lane_histories(got, key), (value, steps, mask))
+    for outer in (lambda f: f, jax.jit):
+        seen = []
+        outer(chiplog.tap(f, seen.append, **options))(XS)
+        chiplog.flush()
+        got = joined(seen)
+        for key in want:
+            value, steps, mask = lane_histories(want, key)
+            if not mask.any():
+                assert key not in got
+                continue
+            rows = mask.any(tuple(range(1, mask.ndim)))
+            value, steps, mask = jax.tree.map(lambda x, rows=rows: x[rows], (value, steps, mask))
+            lanes_equal(lane_histories(got, key), (value, steps, mask))
 
 
 def scanned(x, length=100):
@@ -356,6 +359,26 @@ def test_random_keys_arrive_as_keys():
         assert jax.random.key_data(logs["tree"]["k"]).tolist() == jax.random.key_data(key).tolist()
 
 
+def test_keys_and_steps_keep_the_order_of_the_log_call():
+    """JAX would sort them."""
+
+    def f(x):
+        def body(x, i):
+            jax.lax.cond(
+                i > 1,
+                lambda: chiplog.log({"b": x, "a": x, "c": x}, z=i, y=i) and None,
+                lambda: None,
+            )
+            return x + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(4))[0]
+
+    for batch in (False, True):
+        _, seen = tapped(f, 0.0, batch=batch)
+        assert {tuple(logs) for logs in seen} == {("b", "a", "c")}
+        assert {tuple(logs.steps) for logs in seen} == {("z", "y")}
+
+
 def test_filters_prefix_and_keep_logs():
     """As in `spool`; what a tap takes, an outer listener does not get, unless it is kept."""
     _, seen = tapped(scanned, 0.0, argnames="sq*", prefix="my/")
@@ -404,6 +427,9 @@ def test_the_same_function_and_options_compile_once():
 
 def test_wrong_options_are_refused():
     """With what they may be."""
+    for outer in (lambda f: f, jax.jit):
+        with pytest.warns(NothingSelectedWarning, match="lost"):
+            outer(chiplog.tap(scanned, argnames="lost"))(0.0)
     with pytest.raises(LogTypeError, match="is the callback"):
         chiplog.tap(scanned, "x")
     with pytest.raises(LogValueError, match="'wait'"):

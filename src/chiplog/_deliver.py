@@ -147,11 +147,16 @@ def _piece(
     if mask is not None:
         happened = mask.any(tuple(range(1, mask.ndim)))
         if not happened.all():
-            order, iterations = order[happened], iterations[happened]
-            data, steps, mask = jax.tree.map(lambda x: x[happened], (data, steps, mask))
+            order, iterations, mask = order[happened], iterations[happened], mask[happened]
+            data, steps = (_by_name(lambda x: x[happened], each) for each in (data, steps))
         if mask.all():
             mask = None
     return Piece("/".join(path), entry.meta, order, iterations, data, steps, mask)
+
+
+def _by_name(change: Callable[..., Any], *values: dict[str, Any]) -> dict[str, Any]:
+    """Apply a function to arrays by name, in the order in which they were logged."""
+    return {name: jax.tree.map(change, *(each[name] for each in values)) for name in values[0]}
 
 
 def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
@@ -269,7 +274,8 @@ def _merged(pieces: Sequence[Piece]) -> Piece:
             return KeyData(np.concatenate([x.data for x in xs])[sort], xs[0].dtype)
         return np.concatenate(xs)[sort]
 
-    data, steps = jax.tree.map(join, *((piece.data, piece.steps) for piece in pieces))
+    data = _by_name(join, *(piece.data for piece in pieces))
+    steps = _by_name(join, *(piece.steps for piece in pieces))
     path = {piece.path for piece in pieces}
     depth = max(piece.iterations.shape[1] for piece in pieces)
     iterations = np.concatenate(
@@ -290,7 +296,7 @@ def _stack(piece: Piece, run: Run, when: float) -> LogDict:
         return x.key() if isinstance(x, KeyData) else np.ascontiguousarray(x)
 
     lanes, keys = len(piece.meta.lanes), tuple(piece.data)
-    data, steps = jax.tree.map(whole, (piece.data, piece.steps))
+    data, steps = _by_name(whole, piece.data), _by_name(whole, piece.steps)
     logs = LogDict(
         data,
         steps={name: dict.fromkeys(keys, at) for name, at in steps.items()},

@@ -38,8 +38,7 @@ class Origin:
         ...     return jax.lax.scan(body, x, length=3)[0]
         >>> def show(logs):
         ...     print(logs.origin.path, logs.origin.iteration, logs.origin.tags)
-        >>> y = chiplog.tap(f, show)(1.0)
-        >>> chiplog.flush()
+        >>> y = chiplog.tap(f, show)(1.0); chiplog.flush()
         scan[0] (0,) ('demo',)
         scan[0] (1,) ('demo',)
         scan[0] (2,) ('demo',)

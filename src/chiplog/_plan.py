@@ -135,8 +135,6 @@ def make_plans(
     for nodes, where in found:
         for node in nodes:
             _note(plans, node, where, (), options, calls)
-    if found and not plans and (options.argnames or options.tags):
-        _warn_of_nothing(found, options)
     for plan in plans.values():
         plan.value, plan.steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((*plan.lanes, *x.shape), x.dtype),
@@ -146,8 +144,12 @@ def make_plans(
     return plans
 
 
-def _warn_of_nothing(found: Sequence[tuple[Nodes, Where]], options: Options) -> None:
-    there = [entry for nodes, _ in found for entry in entries(nodes)]
+def warn_of_nothing(found: Iterable[Nodes], options: Options) -> None:
+    """Warn if a filter selects nothing of what there is."""
+    there = [entry for nodes in found for entry in entries(nodes)]
+    filtered = options.argnames or options.tags
+    if not there or not filtered or any(options.selects(k, e) for e in there for k in e.data):
+        return
     keys = sorted({key for entry in there for key in entry.data})
     tags = sorted({tag for entry in there for tag in entry.meta.tags})
     asked = ", ".join(

@@ -19,7 +19,7 @@ from ._fold import Fold, Row, State
 from ._interpret import Meaning, Where, interpret, repetitions, survey, without
 from ._log import emit
 from ._logdict import LogDict
-from ._plan import Options, Plan, is_heard, left_over, make_plans, names, restrict
+from ._plan import Options, Plan, is_heard, left_over, make_plans, names, restrict, warn_of_nothing
 from ._program import Program, RetryError, programs_of
 from ._reduce import How
 
@@ -115,6 +115,7 @@ class _Spooled(Program):
         found = survey(closed, Where())
         repeated = repetitions(found)
         once = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
+        warn_of_nothing((nodes for nodes, _ in once), options)
         plans = make_plans(once, options, self.traced)
         if any(plan.overflow == "spill" for plan in plans.values()):
             if not self._by_host:

@@ -94,11 +94,11 @@ def stream(
     taps = [*([tap] if tap else []), *marked]
     windows = []
     for one in taps:
-        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
-        mine = [(nodes, where) for nodes, where in mine if nodes]
+        mine = [(_unmarked(_wanted(nodes, one, one is tap)), where) for nodes, where in seen]
+        everything = dataclasses.replace(one.options, argnames=None, tags=None)
         folding = one.options.interval is not None or one.options.reduce is not None
-        plans = make_plans(seen if one is tap else mine, one.options, False) if folding else {}
-        windows.append(Windows(plans, one.options))
+        plans = make_plans(mine, everything, False) if folding else {}
+        windows.append(Windows(plans, everything))
     meaning = _Streaming(taps, tap, windows, repeated, pace, begin[1])
     meaning.rehearse(jaxpr, args)
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin[0]), meaning, Where())
@@ -116,6 +116,15 @@ def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
         return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
 
     return map_entries(mark, restrict(nodes, mine))
+
+
+def _unmarked(nodes: Nodes) -> Nodes:
+    """The same entries, as if nobody had chosen them yet."""
+
+    def unmark(entry: Entry) -> Entry:
+        return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))
+
+    return map_entries(unmark, nodes)
 
 
 class _Streaming(Meaning):

@@ -20,7 +20,7 @@ from ._interpret import Meaning, State, Where, interpret, repetitions, survey, w
 from ._jax_compat import open_jaxpr, subjaxprs
 from ._log import emit, log_p, logged
 from ._logdict import LogDict
-from ._plan import Options, left_over, names, restrict
+from ._plan import Options, left_over, names, restrict, warn_of_nothing
 from ._program import Program, programs_of
 from ._reduce import How
 from ._show import as_line
@@ -76,8 +76,7 @@ def tap(
         ...         chiplog.log({"x": x}, step=i)
         ...         return x, None
         ...     return jax.lax.scan(step, x, jax.numpy.arange(3))[0]
-        >>> y = chiplog.tap(solve)(1.0)
-        >>> chiplog.flush()
+        >>> y = chiplog.tap(solve)(1.0); chiplog.flush()
         step=0  x=1.5
         step=1  x=1.416667
         step=2  x=1.414216
@@ -143,6 +142,7 @@ class Streamed(Program):
     """One way of calling a tapped function: the same structure and static arguments."""
 
     extra = 1  # The number of the run, and the pace to begin with.
+    warns = True  # If the options select nothing.
 
     def __init__(self, tap: Tap, *args: Any) -> None:
         super().__init__(*args)
@@ -151,12 +151,15 @@ class Streamed(Program):
             self.extra = 0
 
     def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        found = survey(closed, Where())
+        if self.warns:
+            warn_of_nothing((nodes for nodes, _, _ in found), self._tap.options)
         if not self.traced:
             *args, begin = args
             return stream(closed, args, self._tap, begin, self._pace)
         # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
-        marking = _Marking(_current.value, repetitions(survey(closed, Where())))
+        marking = _Marking(_current.value, repetitions(found))
 
         def marked(*args: Any) -> list[Any]:
             outs, _, _ = interpret(closed, args, (), marking, Where())

@@ -80,8 +80,7 @@ def watch(
         >>> import chiplog, jax
         >>> def f(x):
         ...     return jax.lax.fori_loop(0, 3, lambda i, x: 2 * x, x)
-        >>> y = chiplog.watch(f, carry=lambda carry: {"x": carry[-1]})(1.0)
-        >>> chiplog.flush()
+        >>> y = chiplog.watch(f, carry=lambda carry: {"x": carry[-1]})(1.0); chiplog.flush()
         scan[0]/x=2
         scan[0]/x=4
         scan[0]/x=8
@@ -123,8 +122,7 @@ def watch_nan(
         >>> import chiplog, jax
         >>> def f(x):
         ...     return jax.lax.fori_loop(0, 9, lambda i, x: 1 / (x - 3.0) + 3.0 - i, x)
-        >>> y = chiplog.watch_nan(f, print)(3.0)
-        >>> chiplog.flush()
+        >>> y = chiplog.watch_nan(f, print)(3.0); chiplog.flush()
         The first infinity came out of `div` at ..., in scan[0], iteration 0. ...
     """
     report = callback or _alarm
@@ -192,6 +190,8 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
 
 class _Watched(Streamed):
     """One way of calling a watched function."""
+
+    warns = False  # Not in terms of tags.
 
     def __init__(self, spec: _Spec, *args: Any) -> None:
         super().__init__(*args)
