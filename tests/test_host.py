@@ -350,4 +350,8 @@ def test_the_number_of_runs_that_are_remembered_is_bounded():
     chiplog.flush()
     g(0)
     assert len(_host.host._dispatched) <= 2
-    assert len(_host.host._runs) <= _host.KEPT_RUNS
+    assert len(_host.host._runs) <= 2
+    assert len(_host.host._anonymous) <= _host.KEPT_RUNS
+    with pytest.raises(TypeError):
+        chiplog.tap(lambda x: x + "1", print)(0)
+    assert len(_host.host._runs) <= 2

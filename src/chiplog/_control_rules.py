@@ -181,7 +181,7 @@ def _while(
 
         return lax.while_loop(lambda c: go_on(*c), body, (carry, state))  # type: ignore[no-any-return]
 
-    if jaxpr_logs(params["cond_jaxpr"]):
+    if jaxpr_logs(params["cond_jaxpr"]) and (chunked or jax.tree.leaves(state)):
         # The test logs too, so it runs in the body, where the state is.
         def step(carry: Any, state: State) -> Any:
             go_on, carried = carry

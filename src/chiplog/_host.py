@@ -25,8 +25,8 @@ from .errors import LogTypeError, StopRun
 MOST_BYTES = 64 << 20
 MOST_ENTRIES = 1 << 20
 # The worker competes with the program for the interpreter. So it begins when no chunk has come for
-# so many seconds, or one has waited for so long,
-NAP, PATIENCE = 0.005, 0.1
+# so many seconds, or when one is due,
+NAP = 0.005
 # lets the program's threads have a turn after so many seconds of work,
 BUSY = 0.001
 # and is not woken for each chunk: it looks by itself, and sleeps after so many naps for nothing.
@@ -110,7 +110,7 @@ class Chunk(NamedTuple):
     deliver: Callable[[], Iterator[None]]  # It pauses after every entry.
     size: int
     entries: int
-    time: float
+    due: float  # It should not wait for longer than until then.
 
 
 class Host:
@@ -131,18 +131,30 @@ class Host:
         self._waiting = 0  # Threads in `flush`.
         self._closed = False
         self._numbers = itertools.count(1)
-        self._runs: collections.OrderedDict[int, Run] = collections.OrderedDict()
+        self._last = 0.0  # When the last chunk came.
+        self._runs: dict[int, Run] = {}
+        self._anonymous: collections.OrderedDict[int, Run] = collections.OrderedDict()
         self._dispatched: collections.deque[Run] = collections.deque()
         self._failed: list[Sink] = []
+        self._broken: Exception | None = None
 
-    def begin(self, sink: Sink | None) -> Run:
+    def begin(self, sink: Sink) -> Run:
         """Register an execution of a program."""
-        run = Run(next(self._numbers) & 0x7FFFFFFF, sink)
-        run.unbounded = threading.current_thread() is self._worker
+        run = self._new_run(sink)
         with self._lock:
             self._start_worker()
             self._runs[run.number] = run
         return run
+
+    def _new_run(self, sink: Sink | None) -> Run:
+        run = Run(next(self._numbers) & 0x7FFFFFFF, sink)
+        run.unbounded = threading.current_thread() is self._worker
+        return run
+
+    def failed_to_run(self, run: Run) -> None:
+        """A program ended with an error, or was not even started."""
+        with self._lock:
+            self._runs.pop(run.number, None)
 
     def dispatched(self, run: Run, token: Any) -> None:
         """A program was started; `token` is ready when it has ended."""
@@ -154,12 +166,13 @@ class Host:
 
     def run(self, number: int) -> Run:
         """Find the run with a number; 0 stands for one that was not registered."""
-        run = self._runs.get(number)
+        run = self._runs.get(number) or self._anonymous.get(number)
         if run is None:
-            run = self.begin(None)
+            run = self._new_run(None)
             with self._lock:
-                while len(self._runs) > max(KEPT_RUNS, 2 * len(self._dispatched)):
-                    self._runs.popitem(last=False)
+                self._anonymous[run.number] = run
+                if len(self._anonymous) > KEPT_RUNS:  # Nobody says when they end.
+                    self._anonymous.popitem(last=False)
         return run
 
     def put(self, chunk: Chunk, overflow: str) -> bool:
@@ -172,12 +185,13 @@ class Host:
                 self._pressing.notify()
                 self._delivered.wait_for(lambda: not self._is_full(chunk) or self._closed)
             self._queue.append(chunk)
+            self._last = time.perf_counter()
             self._bytes += chunk.size
             self._entries += chunk.entries
             # Waking the worker costs more than all of the above, so only if it is asleep.
             if self._asleep:
                 self._arrived.notify()
-            elif max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5:
+            elif self._is_filling():
                 self._pressing.notify()
         return True
 
@@ -185,6 +199,9 @@ class Host:
         return self._entries > 0 and (
             self._bytes + chunk.size > MOST_BYTES or self._entries + chunk.entries > MOST_ENTRIES
         )
+
+    def _is_filling(self) -> bool:
+        return max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5
 
     def failed(self, sink: Sink) -> None:
         with self._lock:
@@ -221,9 +238,9 @@ class Host:
         now = time.perf_counter()
         return (
             self._waiting > 0
-            or max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5
-            or now - self._queue[-1].time > NAP
-            or now - self._queue[0].time > PATIENCE
+            or self._is_filling()
+            or now - self._last > NAP
+            or now > self._queue[0].due
         )
 
     def _deliver_all(self) -> bool:
@@ -241,6 +258,9 @@ class Host:
                     if time.perf_counter() - rested > BUSY:
                         time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
                         rested = time.perf_counter()
+            except Exception as error:  # Of our own; those of callbacks do not come here.
+                logger.error("chiplog could not deliver a chunk of entries.", exc_info=error)
+                self._broken = self._broken or error
             finally:
                 with self._lock:
                     self._delivering = False
@@ -267,6 +287,9 @@ class Host:
             self._delivered.wait_for(lambda: not self._queue and not self._delivering)
             self._waiting -= 1
             failed, self._failed = self._failed, []
+            broken, self._broken = self._broken, None
+        if broken is not None:
+            raise broken
         _raise(failed)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,7 +54,7 @@ class Pace:
 
     def first(self) -> int:
         """How many to begin with: less than any loop got to, in case it has become slower."""
-        return max(1, min(self._limits.values(), default=1) // 2)
+        return max(1, min(list(self._limits.values()), default=1) // 2)
 
     def next(self, loop: str, limit: int, elapsed: float, latency: float) -> int:
         """How many iterations the next chunk of a loop may have, given the last one."""
@@ -91,15 +91,14 @@ def stream(
     marked = dict.fromkeys(
         tap for nodes, _ in seen for entry in entries(nodes) for tap in entry.meta.taps
     )
-    taps = [*([tap] if tap else []), *marked]
-    windows = []
-    for one in taps:
+    listeners = []
+    for one in [*([tap] if tap else []), *marked]:
         mine = [(_unmarked(_wanted(nodes, one, one is tap)), where) for nodes, where in seen]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
         folding = one.options.interval is not None or one.options.reduce is not None
         plans = make_plans(mine, everything, False) if folding else {}
-        windows.append(Windows(plans, everything))
-    meaning = _Streaming(taps, tap, windows, repeated, pace, begin[1])
+        listeners.append((one, Windows(plans, everything)))
+    meaning = _Streaming(listeners, tap, repeated, pace, begin[1])
     meaning.rehearse(jaxpr, args)
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin[0]), meaning, Where())
     assert not nodes, "everything was sent"
@@ -112,10 +111,14 @@ def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
     def mine(key: str, entry: Entry) -> bool:
         return tap.options.selects(key, entry) if outermost else tap in entry.meta.taps
 
+    return _marked(restrict(nodes, mine), tap)
+
+
+def _marked(nodes: Nodes, tap: Tap) -> Nodes:
     def mark(entry: Entry) -> Entry:
         return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
 
-    return map_entries(mark, restrict(nodes, mine))
+    return map_entries(mark, nodes)
 
 
 def _unmarked(nodes: Nodes) -> Nodes:
@@ -132,15 +135,14 @@ class _Streaming(Meaning):
 
     def __init__(
         self,
-        taps: list[Tap],
+        listeners: list[tuple[Tap, Windows]],
         outermost: Tap | None,
-        windows: list[Windows],
         repeated: frozenset[Any],
         pace: Pace,
         first: Any,
     ) -> None:
-        self._taps, self._outermost, self._windows = taps, outermost, windows
-        self._repeated, self._pace, self._first = repeated, pace, first
+        self._listeners, self._outermost, self._repeated = listeners, outermost, repeated
+        self._pace, self._first = pace, first
         self._groups: dict[str, Group] = {}
         self._rehearsing = False
 
@@ -160,14 +162,24 @@ class _Streaming(Meaning):
                 self._groups[name] = Group(group.nodes, group.path, group.most, counted=False)
 
     def start(self, run: Any) -> State:
-        windows = tuple(windows.start() for windows in self._windows)
+        windows = tuple(windows.start() for _, windows in self._listeners)
         return State(run, jnp.int32(0), {}, {}, {}, windows)
 
     def finish(self, state: State) -> State:
-        for windows, its_state in zip(self._windows, state.windows, strict=True):
-            nodes = self._marked(windows.finish(its_state), windows)
-            state = self._send(state, Where(), nodes)
-        return state
+        made, state = self._windowed(state, lambda tap, windows, its: (windows.finish(its), its))
+        return self._send(state, Where(), made)
+
+    def _windowed(
+        self, state: State, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
+    ) -> tuple[Nodes, State]:
+        """Let something happen to the windows of every listener; return what comes out of them."""
+        made: Nodes = ()
+        states = []
+        for (tap, windows), its_state in zip(self._listeners, state.windows, strict=True):
+            nodes, its_state = act(tap, windows, its_state)
+            made += _marked(nodes, tap)
+            states.append(its_state)
+        return made, state._replace(windows=tuple(states))
 
     # Entries.
 
@@ -175,14 +187,11 @@ class _Streaming(Meaning):
         if any(frame.length == 0 for frame in where.path):
             return (), state  # Never.
         nodes = without(nodes, where, self._repeated)
-        made: Nodes = ()
-        states = list(state.windows)
-        for number, tap in enumerate(self._taps):
-            windows = self._windows[number]
-            mine = _wanted(nodes, tap, tap is self._outermost)
-            mine, states[number] = windows.take(states[number], mine, where)
-            made += self._marked(mine, windows)
-        state = state._replace(windows=tuple(states))
+
+        def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
+            return windows.take(its_state, _wanted(nodes, tap, tap is self._outermost), where)
+
+        made, state = self._windowed(state, take)
         if not where.path or _is_urgent(made):
             return (), self._send(state, where, made)
         return made, state
@@ -242,23 +251,17 @@ class _Streaming(Meaning):
         return room
 
     def iterated(self, state: State, where: Where) -> State:
-        states = list(state.windows)
-        made: Nodes = ()
-        for number, windows in enumerate(self._windows):
-            new, states[number] = windows.iterated(states[number], where)
-            made += self._marked(new, windows)
-        state = state._replace(windows=tuple(states))
+        made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
         state = self.settled(made, state, where.at(-1))
         loop = str(where)
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
     def paused(self, state: State, where: Where, ended: Any) -> State:
-        if len(where.path) == 1:
+        if len(where.path) == 1 or self._rehearsing:
             return self._send(state, where)
         full = jnp.bool_(False)
         for name, group in self._own(where):
-            if not self._rehearsing:
-                full |= state.reels[name].count >= group.capacity
+            full |= state.reels[name].count >= group.capacity
         return lax.cond(  # type: ignore[no-any-return]
             full | ~ended, lambda s: self._send(s, where), lambda s: s, state
         )
@@ -271,25 +274,12 @@ class _Streaming(Meaning):
         if where.path:
             return state
         state = state._replace(reels={}, limits={})
-        for number, windows in enumerate(self._windows):
-            nodes, its_state = windows.left(state.windows[number], where)
-            states = list(state.windows)
-            states[number] = its_state
-            state = state._replace(windows=tuple(states))
-            state = self._send(state, where, self._marked(nodes, windows))
-        return state
+        made, state = self._windowed(state, lambda tap, windows, its: windows.left(its, where))
+        return self._send(state, where, made)
 
     def _own(self, where: Where) -> list[tuple[str, Group]]:
         path = tuple(map(str, where.path))
         return [(name, group) for name, group in self._groups.items() if group.path == path]
-
-    def _marked(self, nodes: Nodes, windows: Windows) -> Nodes:
-        tap = self._taps[self._windows.index(windows)]
-
-        def mark(entry: Entry) -> Entry:
-            return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
-
-        return map_entries(mark, nodes)
 
     # Calls of the host.
 
@@ -348,7 +338,7 @@ class _Streaming(Meaning):
             words, *large = (x[None] for x in rest)
             parts.append(Part(last, taken(words, large, 1), 0))
         latency = math.inf
-        for tap in self._taps:
+        for tap, _ in self._listeners:
             sink = tap.sink or run.sink
             assert sink is not None
             latency = min(latency, sink.latency)
@@ -369,9 +359,8 @@ def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> 
     def wanted(meta: Any) -> str | None:
         return tap.options.prefix if tap in meta.taps else None
 
-    chunk = Chunk(
-        run, lambda: deliver(mine, run, sink, wanted, when), size, number, time.perf_counter()
-    )
+    due = time.perf_counter() + sink.latency / 2
+    chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number, due)
     if not host.put(chunk, sink.overflow):
         if not sink.dropped:
             logger.warning(

@@ -172,14 +172,16 @@ class Streamed(Program):
         if self.traced:
             with _current(tap):
                 return self.run(leaves)[0]
+        assert tap.sink is not None
         run = host.begin(tap.sink)
         try:
             begin = np.array([run.number, self._pace.first()], np.int32)
             out, token = self.run([*leaves, begin])
-        except jax.errors.JaxRuntimeError as error:
-            if run.stop is None:
-                raise
-            raise run.stop from error
+        except BaseException as error:
+            host.failed_to_run(run)
+            if isinstance(error, jax.errors.JaxRuntimeError) and run.stop is not None:
+                raise run.stop from error
+            raise
         host.dispatched(run, token)
         return out
 
