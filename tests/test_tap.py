@@ -251,6 +251,33 @@ def test_origins_say_where_entries_come_from():
     ]
 
 
+def test_origins_are_kept_under_differentiation():
+    """Where loops send their entries when they have ended."""
+
+    def f(x):
+        def body(name, inner=None):
+            def step(x, _):
+                chiplog.log({name: x})
+                return (inner(x) if inner else jnp.sin(x)), None
+
+            return lambda x: jax.lax.scan(step, x, length=2)[0]
+
+        x = body("a")(x)
+        return jax.checkpoint(lambda x: body("b", body("c"))(body("d")(x)))(x)
+
+    _, seen = tapped(jax.grad(f), 1.0)
+    places = {
+        key: [(o.path, o.iteration) for o in (logs.origin for logs in seen if key in logs)]
+        for key in "abcd"
+    }
+    assert places == {
+        "a": [("scan[0]", (i,)) for i in range(2)],
+        "d": [("scan[1]", (i,)) for i in range(2)],
+        "b": [("scan[2]", (i,)) for i in range(2)],
+        "c": [("scan[2]/scan[0]", (i, j)) for i in range(2) for j in range(2)],
+    }
+
+
 def test_entries_of_shard_map_are_labelled_with_their_devices():
     """One lane for each device, and the names of the devices."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))

@@ -31,6 +31,7 @@ from ._interpret import (
     Silent,
     State,
     Where,
+    counted_back,
     interpret,
     jaxpr_logs,
     relabelled,
@@ -165,7 +166,7 @@ def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
         args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
         closed = jax.make_jaxpr(pushed)(*args)
         flat, _, nodes = interpret(closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where())
-        emit(nodes)
+        emit(counted_back(nodes, Where().after(*compat.open_jaxpr(closed)[0].eqns).ordinal))
         outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
         return outs, [
             compat.symbolic_zero(out) if z else next(given)

@@ -28,7 +28,7 @@ from . import _jax_compat as compat
 from ._deliver import Group, Part, deliver
 from ._entry import Entry, Nodes, entries, map_entries
 from ._host import Chunk, Run, Sink, host, logger
-from ._interpret import Meaning, Where, interpret, logs, repetitions, survey, without
+from ._interpret import Meaning, Where, interpret, logs, placed, repetitions, survey, without
 from ._jax_compat import Jaxpr, JaxprEqn, host_call, subjaxprs
 from ._log import log_p, logged
 from ._plan import Options, make_plans, restrict
@@ -192,6 +192,7 @@ class _Streaming(Meaning):
             return windows.take(its_state, _wanted(nodes, tap, tap is self._outermost), where)
 
         made, state = self._windowed(state, take)
+        made = placed(made, where)
         if not where.path or _is_urgent(made):
             return (), self._send(state, where, made)
         return made, state
