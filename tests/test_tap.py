@@ -325,8 +325,7 @@ def test_a_slow_loop_is_live():
 
     def wait(i):
         time.sleep(0.05)
-        chiplog_so_far = len(seen)
-        order.append(chiplog_so_far)
+        order.append(len(seen))
         return np.int32(0)
 
     def f(x):
@@ -337,10 +336,14 @@ def test_a_slow_loop_is_live():
 
         return jax.lax.scan(body, x, jnp.arange(8))[0]
 
-    chiplog.tap(f, seen.append, latency=0.01)(0)
-    chiplog.flush()
-    # When iteration i waits, entry i - 1 was sent at its end, and has had time to arrive.
-    assert order == list(range(8))
+    tapped_f = chiplog.tap(f, seen.append, latency=0.01)
+    for run in (tapped_f, tapped_f, jax.jit(tapped_f), jax.jit(tapped_f)):
+        jax.block_until_ready(run(0))
+        chiplog.flush()
+        # When iteration i waits, entry i - 1 was sent at its end, and has had time to arrive.
+        assert order == list(range(8))
+        seen.clear()
+        order.clear()
 
 
 DTYPES = """bool int4 uint4 int8 uint8 int16 int32 uint32 float16 bfloat16 float8_e4m3fn float32
@@ -470,3 +473,14 @@ def test_entries_are_printed_without_a_callback(capsys):
     chiplog.tap(functools.partial(scanned, length=2), argnames=["x", "start"])(0.0)
     chiplog.flush()
     assert capsys.readouterr().out == "start=0\nstep=0  x=1\nstep=1  x=2\n"
+
+    def halve(x):
+        def body(x):
+            chiplog.log({"x": x})
+            return x / 2
+
+        return jax.lax.while_loop(lambda x: x > 1, body, x)
+
+    chiplog.tap(jax.vmap(halve))(jnp.array([4.0, 2.0]))
+    chiplog.flush()
+    assert capsys.readouterr().out == "x=[4 2]\nx=[2 -]\n"

@@ -285,7 +285,76 @@ def test_the_alarm_is_logged_and_may_stop_the_program(caplog):
     def forever(x):
         return jax.lax.while_loop(lambda x: x != 0.5, lambda x: jnp.log(x), x)
 
-    # A program stops when it hands over more entries, so there have to be some.
-    stopping = chiplog.watch_nan(chiplog.watch(forever, lambda logs: None), stop=True)
+    # It stops at once, though nothing else is sent.
     with pytest.raises(chiplog.StopRun, match="log"):
-        jax.block_until_ready(stopping(2.0))
+        jax.block_until_ready(chiplog.watch_nan(forever, stop=True)(2.0))
+
+
+def test_an_infinity_that_a_loop_was_given_does_not_count():
+    """Such as the start of a minimum; constants that are not finite do, but crash nothing."""
+
+    def f(xs):
+        def body(carry, x):
+            best, total = carry
+            best = jnp.where(x > 1, jnp.minimum(best, x), best)
+            return (best, total + jnp.log(x)), None
+
+        return jax.lax.scan(body, (jnp.inf, 0.0), xs)[0]
+
+    found = first_nan(f, jnp.array([0.5, 0.6, -1.0]))
+    assert found.primitive == "log"
+    assert found.origin.iteration == (2,)
+
+    def constant(x):
+        return jax.lax.scan(lambda c, v: ((c[0] + v, jnp.inf), None), (0.0, 0.0), x)[0]
+
+    assert "infinity" in str(first_nan(constant, jnp.ones(2)))
+    found = []
+    chiplog.watch_nan(constant, found.append, inf=False)(jnp.ones(2))
+    chiplog.flush()
+    assert not found
+
+
+def test_a_lane_that_goes_wrong_is_run_again_by_itself():
+    """With shapes that matter."""
+
+    def f(x):
+        def body(x, _):
+            return jnp.linalg.cholesky(x @ x.T - jnp.eye(2)), None
+
+        return jax.lax.scan(body, x, length=2)[0]
+
+    found = []
+    jax.vmap(chiplog.watch_nan(f, found.append))(jnp.stack([jnp.eye(2) * 9, jnp.eye(2) * 0.5]))
+    chiplog.flush()
+    assert found[0].primitive == "cholesky"
+    assert found[0].origin.iteration == (0,)
+
+
+def test_a_function_of_the_carry_is_called_for_chosen_loops_only():
+    """And if it fails, the error says for which."""
+
+    def f(x):
+        (v, p), _ = jax.lax.scan(
+            lambda c, i: ((c[0] + 1, c[1] * 0.5), None), (x, jnp.eye(2)), None, 2
+        )
+        return jax.lax.while_loop(lambda s: s[1] < 2, lambda s: (s[0] + 1, s[1] + 1), (v, 0)), p
+
+    def trace(carry):
+        return {"tr": jnp.trace(carry[1])}
+
+    _, logs = watched(f, 0.0, carry=trace, where="scan[0]")
+    assert logs["scan[0]/tr"].tolist() == [1.0, 0.5]
+    with pytest.raises(ValueError, match="out of bounds") as caught:
+        chiplog.watch(f, carry=trace)(0.0)
+    assert "while[1]" in "".join(caught.value.__notes__)
+
+
+def test_primitives_can_be_given_by_address():
+    """As `chiplog.primitives` prints them."""
+    _, logs = watched(nested, 1.0, primitives="scan[0]/cholesky[0]")
+    assert list(logs) == ["scan[0]/cholesky[0]"]
+    _, logs = watched(nested, 1.0, primitives="mul", where="scan[0]/while[0]")
+    assert list(logs) == ["scan[0]/while[0]/mul[0]"]
+    with pytest.raises(LogTypeError, match="callback"):
+        chiplog.watch(nested, "cholesky")

@@ -48,7 +48,7 @@ def _scan(
     def iterate(carried: list[Any], x: list[Any], state: State) -> Outcome:
         args = [*consts, *carried, *x]
         outs, state, nodes = interpret(params["jaxpr"], args, state, meaning, inside)
-        body = Body(params["jaxpr"], args, outs, n_carry)
+        body = Body(params["jaxpr"], args, outs, n_carry, n_consts)
         return outs, meaning.stepped(body, state, inside), nodes
 
     if meaning.chunked(inside):
@@ -130,11 +130,10 @@ def _in_chunks(
 
     def chunk(c: Any) -> Any:
         _, carry, state = c
-        room, carry, state = lax.while_loop(
-            more, iteration, (meaning.room(state, inside), carry, state)
-        )
-        ended = room > 0
-        return ended, carry, meaning.paused(state, inside, ended)
+        room = meaning.room(state, inside)
+        left, carry, state = lax.while_loop(more, iteration, (room, carry, state))
+        ended = left > 0
+        return ended, carry, meaning.paused(state, inside, room - left, ended)
 
     _, carry, state = lax.while_loop(lambda c: ~c[0], chunk, (jnp.bool_(False), carry, state))
     return carry, state
@@ -165,7 +164,7 @@ def _while(
     def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
         args = [*body_consts, *carried]
         new, state, nodes = interpret(params["body_jaxpr"], args, state, meaning, inside)
-        body = Body(params["body_jaxpr"], args, new, len(new))
+        body = Body(params["body_jaxpr"], args, new, len(new), len(body_consts))
         state = meaning.stepped(body, state, inside)
         if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]

@@ -29,6 +29,7 @@ class Group:
         self.layout = Layout(0 if counted else 1 + len(path), nodes)
         self.capacity = min(self.layout.capacity, most or self.layout.capacity)
         self.taps = frozenset(tap for one in entries(nodes) for tap in one.meta.taps)
+        self.is_rare = any(one.meta.rare for one in entries(nodes))
         self.entries = sum(_size(node, 0) for node in nodes)  # In a row, at most.
 
     def start(self) -> Reel:

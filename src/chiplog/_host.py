@@ -70,8 +70,8 @@ class Sink:
                 self.error = error
                 host.failed(self)
                 logger.error(
-                    "The callback %s failed, and the program goes on without it. It will be "
-                    "called for further entries; chiplog.flush() raises the error.",
+                    "The callback %s failed. The program goes on, the callback gets the entries "
+                    "that follow, and chiplog.flush() will raise the error.",
                     self.name,
                     exc_info=error,
                 )
@@ -86,7 +86,8 @@ class Run:
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None
-        self._begun = time.perf_counter()
+        # If it was not registered, it is not known when it began.
+        self._begun = None if sink is None else time.perf_counter()
         self._paused: dict[str, float] = {}
 
     @property
@@ -95,9 +96,10 @@ class Run:
         devices = self.token.devices() if self.token is not None else ()
         return str(min(devices, key=lambda d: d.id)) if devices else None
 
-    def arrived(self, loop: str) -> float:
-        """Seconds since this loop (or the program) went on after it last paused."""
-        return time.perf_counter() - self._paused.get(loop, self._begun)
+    def arrived(self, loop: str) -> float | None:
+        """Seconds since this loop (or the program) went on after it last paused, if known."""
+        since = self._paused.get(loop, self._begun)
+        return None if since is None else time.perf_counter() - since
 
     def goes_on(self, loop: str) -> None:
         self._paused[loop] = time.perf_counter()
@@ -126,7 +128,7 @@ class Host:
         self._lock = lock
         self._queue: collections.deque[Chunk] = collections.deque()
         self._bytes = self._entries = 0
-        self._delivering = False
+        self._current: Chunk | None = None  # The one that is being delivered.
         self._worker: threading.Thread | None = None
         self._waiting = 0  # Threads in `flush`.
         self._closed = False
@@ -195,6 +197,21 @@ class Host:
                 self._pressing.notify()
         return True
 
+    def put_and_wait(self, chunk: Chunk) -> None:
+        """Queue a chunk, and wait until it has been delivered."""
+        self.put(chunk, "wait")
+        if not chunk.run.unbounded:
+            with self._lock:
+                self._waiting += 1
+                self._pressing.notify()
+                self._delivered.wait_for(
+                    lambda: all(chunk is not one for one in self._undelivered())
+                )
+                self._waiting -= 1
+
+    def _undelivered(self) -> list[Chunk]:
+        return [*self._queue, *([self._current] if self._current else [])]
+
     def _is_full(self, chunk: Chunk) -> bool:
         return self._entries > 0 and (
             self._bytes + chunk.size > MOST_BYTES or self._entries + chunk.entries > MOST_ENTRIES
@@ -251,8 +268,7 @@ class Host:
                 if not self._queue:
                     return any_at_all
                 any_at_all = True
-                chunk = self._queue.popleft()
-                self._delivering = True
+                chunk = self._current = self._queue.popleft()
             try:
                 for _ in chunk.deliver():
                     if time.perf_counter() - rested > BUSY:
@@ -263,7 +279,7 @@ class Host:
                 self._broken = self._broken or error
             finally:
                 with self._lock:
-                    self._delivering = False
+                    self._current = None
                     self._bytes -= chunk.size
                     self._entries -= chunk.entries
                     self._delivered.notify_all()
@@ -284,7 +300,7 @@ class Host:
         with self._lock:
             self._waiting += 1
             self._pressing.notify()
-            self._delivered.wait_for(lambda: not self._queue and not self._delivering)
+            self._delivered.wait_for(lambda: not self._undelivered())
             self._waiting -= 1
             failed, self._failed = self._failed, []
             broken, self._broken = self._broken, None

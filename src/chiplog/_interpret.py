@@ -33,12 +33,17 @@ Outcome: TypeAlias = tuple[list[Any], State, Nodes]
 
 
 class Body(NamedTuple):
-    """One iteration of a loop: what ran, on what, and what came out: `carried` arrays first."""
+    """One iteration of a loop: what ran, on what, and what came out.
+
+    `carried` of the results are carried on: the first of them. They come in as as many arguments,
+    from number `first_carried` on.
+    """
 
     jaxpr: Jaxpr
     args: Sequence[Any]
     outs: Sequence[Any]
     carried: int
+    first_carried: int
 
 
 class Meaning:
@@ -97,8 +102,8 @@ class Meaning:
         """
         raise NotImplementedError
 
-    def paused(self, state: State, where: Where, ended: Any) -> State:
-        """A chunk is over, and perhaps the loop has ended."""
+    def paused(self, state: State, where: Where, made: Any, ended: Any) -> State:
+        """A chunk of `made` iterations is over, and perhaps the loop has ended."""
         raise NotImplementedError
 
     def settled(self, nodes: Nodes, state: State, where: Where) -> State:

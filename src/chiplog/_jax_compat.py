@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pathlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ from jax._src.lax.control_flow import conditionals, loops, solves
 from jax._src.shard_map import shard_map_p as shard_map_p
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
+
+# What the user did is never on one of our own lines.
+source_info_util.register_exclusion(str(pathlib.Path(__file__).parent))
 
 Jaxpr = Any
 JaxprEqn = Any

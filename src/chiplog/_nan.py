@@ -49,6 +49,8 @@ class NanFound(LogDict):
     def __str__(self) -> str:
         return self.message
 
+    __repr__ = __str__
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block:
@@ -81,12 +83,16 @@ class Culprit(NamedTuple):
     iteration: tuple[int, ...]
 
 
-def any_bad(values: Sequence[Any]) -> Any:
-    """Say, on the device, whether there is a NaN or infinity in any array."""
-    checks = [~jnp.all(jnp.isfinite(x)) for x in values if _has_nan(x)]
+def any_bad(values: Sequence[Any], before: Sequence[Any], infinities: bool) -> Any:
+    """Say, on the device, whether there is a bad number in any array.
+
+    The first of them are what an iteration carried on; what was bad `before` does not count.
+    """
+    finite = jnp.isfinite if infinities else lambda x: ~jnp.isnan(x)
     bad = jnp.bool_(False)
-    for check in checks:
-        bad |= check
+    for x, old in itertools.zip_longest(values, before):
+        if _has_nan(x):
+            bad |= jnp.any(~finite(x) if old is None else ~finite(x) & finite(old))
     return bad
 
 
@@ -112,6 +118,8 @@ def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
     if backward:
         words.append("in the backward pass")
     given = "; ".join(_range(x) for x in culprit.inputs if hasattr(x, "dtype")) or "nothing"
+    if any(map(is_bad, culprit.inputs)):
+        given += ", which was not finite to begin with"
     found = NanFound({str(eqn.primitive): np.asarray(culprit.outputs[0])})
     found.primitive, found.backward = str(eqn.primitive), backward
     found.message = f"{', '.join(words)}. It was given {given}."
@@ -137,23 +145,25 @@ def _find(
         env.update(zip(eqn.outvars, outs, strict=True))
         made.update(dict.fromkeys(eqn.outvars, (eqn, where.at(number))))
         where = where.after(eqn)
-    suspects = [v for v in jaxpr.outvars if v in made and is_bad(env[v])]
-    while suspects:
-        eqn, place = made[suspects[0]]
-        before = [
-            v
-            for v in eqn.invars
-            if not isinstance(v, compat.Literal) and v in made and is_bad(env[v])
-        ]
+
+    def bad(atoms: Sequence[Any]) -> list[Any]:
+        variables = [v for v in atoms if not isinstance(v, compat.Literal)]
+        return [v for v in variables if v in made and is_bad(env[v])]
+
+    def trace_back(variable: Any) -> Culprit:
+        eqn, place = made[variable]
+        before = bad(eqn.invars)
         if before:
-            suspects = before
-            continue
+            return trace_back(before[0])
         invals = [read(atom) for atom in eqn.invars]
         source = around.of(eqn)
         inner = _look_into(eqn, invals, place, iteration, source)
         path, outs = tuple(map(str, place.path)), [env[v] for v in eqn.outvars]
         return inner or Culprit(eqn, source, invals, outs, path, iteration)
-    return None
+
+    # Something that was given bad numbers is less of a suspect than something that made them.
+    culprits = [trace_back(variable) for variable in bad(jaxpr.outvars)]
+    return min(culprits, key=lambda c: any(map(is_bad, c.inputs)), default=None)
 
 
 def _look_into(
@@ -173,7 +183,7 @@ def _look_into(
             at = length - 1 - i if eqn.params["reverse"] else i
             args = [*consts, *carry, *(lax.index_in_dim(x, at, keepdims=False) for x in xs)]
             outs = _run(eqn.params["jaxpr"], args)
-            if any(map(is_bad, outs)):
+            if _got_worse(outs, carry):
                 return _find(eqn.params["jaxpr"], args, inside, (*iteration, i), around)
             carry = outs[:n_carry]
     if eqn.primitive is compat.while_p:
@@ -184,11 +194,16 @@ def _look_into(
         i = 0
         while np.any(_run(eqn.params["cond_jaxpr"], [*test_consts, *carry])[0]):
             args = [*body_consts, *carry]
-            carry = _run(eqn.params["body_jaxpr"], args)
-            if any(map(is_bad, carry)):
+            outs = _run(eqn.params["body_jaxpr"], args)
+            if _got_worse(outs, carry):
                 return _find(eqn.params["body_jaxpr"], args, inside, (*iteration, i), around)
-            i += 1
+            carry, i = outs, i + 1
     return None
+
+
+def _got_worse(outs: Sequence[Any], carry: Sequence[Any]) -> bool:
+    pairs = itertools.zip_longest(outs, carry)
+    return any(is_bad(out) and (old is None or not is_bad(old)) for out, old in pairs)
 
 
 def _run(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:

@@ -98,6 +98,14 @@ def matches(address: str, pattern: str) -> bool:
     return any(regex.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
 
 
+def reaches(pattern: str, address: str) -> bool:
+    """Say whether a pattern may mean something inside of the loop at an address."""
+    wanted, parts = pattern.split("/"), address.split("/")
+    if "**" in wanted[: len(parts)]:
+        return True
+    return len(wanted) > len(parts) and all(map(matches, parts, wanted))
+
+
 def _translated(pattern: str) -> str:
     special = {"**/": "(?:.*/)?", "/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", pattern)

@@ -50,9 +50,11 @@ def _values(leaf: Any, mask: Any) -> str:
     numbers = plain(leaf)
     if numbers.ndim == 0:
         return _number(numbers[()], 7)
-    if numbers.size <= 2 * SHOWN and np.all(mask):
+    if numbers.size <= 2 * SHOWN:
+        real = np.reshape(mask, np.shape(mask) + (1,) * (numbers.ndim - np.ndim(mask)))
+        shown = np.where(real, np.vectorize(_number, otypes=[object])(numbers), "-")
         return np.array2string(
-            numbers, separator=" ", formatter={"all": _number}, max_line_width=10**6
+            shown, separator=" ", formatter={"all": str}, max_line_width=10**6
         ).replace("\n", "")
     shape = ",".join(map(str, numbers.shape))
     return f"{numbers.dtype}[{shape}]({_ends(leaf, mask)})"

@@ -56,12 +56,15 @@ class Pace:
         """How many to begin with: less than any loop got to, in case it has become slower."""
         return max(1, min(list(self._limits.values()), default=1) // 2)
 
-    def next(self, loop: str, limit: int, elapsed: float, latency: float) -> int:
-        """How many iterations the next chunk of a loop may have, given the last one."""
-        if not limit:
-            return 0
-        ideal = limit * latency / 2 / max(elapsed, 1e-9)
-        limit = int(max(1, limit // 4, min(ideal, limit * GROWTH, MOST_ROWS)))
+    def next(self, loop: str, limit: int, made: int, elapsed: float | None, latency: float) -> int:
+        """How many iterations the next chunk of a loop may have, given how many the last one made.
+
+        That took `elapsed` seconds, if it is known.
+        """
+        if not made or elapsed is None:
+            return limit
+        ideal = made * latency / 2 / max(elapsed, 1e-9)
+        limit = int(max(1, min(ideal, limit * GROWTH, MOST_ROWS)))
         self._limits[loop] = limit
         return limit
 
@@ -257,14 +260,16 @@ class _Streaming(Meaning):
         loop = str(where)
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
-    def paused(self, state: State, where: Where, ended: Any) -> State:
-        if len(where.path) == 1 or self._rehearsing:
-            return self._send(state, where)
+    def paused(self, state: State, where: Where, made: Any, ended: Any) -> State:
+        if self._rehearsing:
+            return state
+        if len(where.path) == 1:
+            return self._call(state, where, made=made)
         full = jnp.bool_(False)
         for name, group in self._own(where):
             full |= state.reels[name].count >= group.capacity
         return lax.cond(  # type: ignore[no-any-return]
-            full | ~ended, lambda s: self._send(s, where), lambda s: s, state
+            full | ~ended, lambda s: self._call(s, where, made=made), lambda s: s, state
         )
 
     def left(self, state: State, where: Where) -> State:
@@ -284,20 +289,24 @@ class _Streaming(Meaning):
 
     # Calls of the host.
 
-    def _send(self, state: State, where: Where, nodes: Nodes | None = None) -> State:
-        """Send what is in the reels, and then `nodes`."""
-        if self._rehearsing or nodes == ():
+    def _send(self, state: State, where: Where, nodes: Nodes) -> State:
+        """Send what is in the reels, and then `nodes`, if any of them happened."""
+        if self._rehearsing or not nodes:
             return state
-        happened = None if nodes is None else _any_happened(nodes)
+        happened = _any_happened(nodes)
         if happened is None:
             return self._call(state, where, nodes)
         return lax.cond(  # type: ignore[no-any-return]
             happened, lambda s: self._call(s, where, nodes), lambda s: s, state
         )
 
-    def _call(self, state: State, where: Where, nodes: Nodes | None) -> State:
+    def _call(
+        self, state: State, where: Where, nodes: Nodes | None = None, made: Any = None
+    ) -> State:
+        """Call the host. A loop that pauses says how many iterations it made."""
         loop, names = str(where), list(state.reels)
-        question = jnp.stack([state.run, state.limits.get(loop, jnp.int32(0))])
+        made = jnp.int32(0) if made is None else made
+        question = jnp.stack([state.run, state.limits.get(loop, jnp.int32(0)), made])
         counts = [state.reels[name].count for name in names]
         arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
@@ -324,7 +333,7 @@ class _Streaming(Meaning):
         counts: Any,
         *arrays: Any,
     ) -> Any:
-        number, limit = question.tolist()
+        number, limit, made = question.tolist()
         run = host.run(number)
         if run.stop is not None:
             raise run.stop
@@ -344,8 +353,11 @@ class _Streaming(Meaning):
             assert sink is not None
             latency = min(latency, sink.latency)
             _put(parts, run, tap, sink, when)
+        if run.stop is not None:  # Something that waited for its delivery may have asked for it.
+            raise run.stop
         run.goes_on(loop)
-        return np.array([run.number, self._pace.next(loop, limit, elapsed, latency)], np.int32)
+        limit = self._pace.next(loop, limit, made, elapsed, latency)
+        return np.array([run.number, limit, 0], np.int32)
 
 
 def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
@@ -362,7 +374,9 @@ def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> 
 
     due = time.perf_counter() + sink.latency / 2
     chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number, due)
-    if not host.put(chunk, sink.overflow):
+    if any(group.is_rare for group, _, _ in mine):
+        host.put_and_wait(chunk)
+    elif not host.put(chunk, sink.overflow):
         if not sink.dropped:
             logger.warning(
                 "The callback %s is too slow, and entries are being dropped, as `overflow='drop'` "

@@ -66,7 +66,7 @@ def tap(
         latency: How long, in seconds, an entry may wait before it is sent. A loop whose iterations
             take longer sends each of them by itself.
         overflow: What to do when the callback cannot keep up, and the queue is full (64 MB, or
-            262144 entries): "wait" makes the program wait, "drop" drops entries, and counts them.
+            1048576 entries): "wait" makes the program wait, "drop" drops entries, and counts them.
 
     Examples:
         >>> import chiplog, jax
@@ -180,7 +180,7 @@ class Streamed(Program):
         except BaseException as error:
             host.failed_to_run(run)
             if isinstance(error, jax.errors.JaxRuntimeError) and run.stop is not None:
-                raise run.stop from error
+                raise run.stop from None
             raise
         host.dispatched(run, token)
         return out

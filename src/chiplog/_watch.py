@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from . import _jax_compat as compat
 from ._entry import Entry, Meta, Nodes
@@ -25,7 +26,7 @@ from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, subjaxprs
 from ._log import emit, log_p
 from ._logdict import LogDict
 from ._nan import Block, NanFound, any_bad, blocks, explain
-from ._outline import Item, Source, as_tree, is_call, matches, outline
+from ._outline import Item, Source, as_tree, is_call, matches, outline, reaches
 from ._plan import Options, is_heard, names, restrict
 from ._program import trace
 from ._reduce import How
@@ -49,6 +50,7 @@ def watch(
     primitives: str | Iterable[str] = (),
     where: str | Iterable[str] = "**",
     nan: bool = False,
+    inf: bool = True,
     interval: int | None = None,
     reduce: How | None = None,
     batch: bool = False,
@@ -69,7 +71,8 @@ def watch(
         primitives: The results of primitives with these names, such as "cholesky", or patterns.
         where: Only at these addresses, and inside of the loops at them. `*` is anything in one
             part of an address, `**` any number of parts: "scan[0]/**", "**/while[*]".
-        nan: Report the first NaN or infinity, as `watch_nan` does.
+        nan: Report the first NaN or infinity, as `watch_nan` does; the callback gets a `NanFound`.
+        inf: Whether infinities count as well.
         interval: Every `interval`-th iteration only.
         reduce: As in `tap`.
         batch: As in `tap`.
@@ -93,8 +96,9 @@ def watch(
             raise LogTypeError(
                 f"`{option}` is True, or a function of the list of arrays, but not {choice!r}."
             )
-    spec = _Spec(carry, outputs, chosen, names(where, "where") or (), nan)
-    sink = checked_sink(_reporting(callback or print_entry), batch, latency, overflow)
+    spec = _Spec(carry, outputs, chosen, names(where, "where") or (), nan, inf)
+    sink = checked_sink(callback or _print, batch, latency, overflow)
+    sink.callback = _reporting(sink.callback)
     if batch and nan:
         raise LogValueError("`nan=True` reports one thing, so it cannot be combined with `batch`.")
     tags = (WATCHED, NAN)
@@ -106,6 +110,7 @@ def watch_nan(
     callback: Callable[[NanFound], Any] | None = None,
     *,
     stop: bool = False,
+    inf: bool = True,
 ) -> Tapped[P, T]:
     """Report the first NaN or infinity: which primitive made it, where, and in which iteration.
 
@@ -116,7 +121,9 @@ def watch_nan(
     Args:
         f: Any function of JAX code.
         callback: Gets a `NanFound`. Without one, it goes to the `chiplog` logger as an error.
-        stop: Stop the program then, as `StopRun` does.
+        stop: Stop the program then: the function raises `StopRun`.
+        inf: Whether infinities count as well. One that a loop was given in its carry, such as the
+            start of a minimum, never does.
 
     Examples:
         >>> import chiplog, jax
@@ -133,7 +140,14 @@ def watch_nan(
             raise StopRun(str(nan))
 
     functools.update_wrapper(found, report)
-    return watch(f, found, nan=True)
+    return watch(f, found, nan=True, inf=inf)
+
+
+def _print(logs: LogDict) -> None:
+    if isinstance(logs, NanFound):
+        print(logs)
+    else:
+        print_entry(logs)
 
 
 def _alarm(found: NanFound) -> None:
@@ -166,12 +180,31 @@ class _Spec:
     primitives: tuple[str, ...]
     where: tuple[str, ...]
     nan: bool
+    inf: bool
 
     def selects(self, address: str) -> bool:
         return any(matches(address, pattern) for pattern in self.where)
 
+    def reaches(self, address: str) -> bool:
+        """Say whether something in the loop at an address may be selected."""
+        return self.selects(address) or any(reaches(pattern, address) for pattern in self.where)
+
     def names(self, eqn: JaxprEqn) -> bool:
-        return any(fnmatch.fnmatchcase(str(eqn.primitive), name) for name in self.primitives)
+        """Say whether a primitive is asked for, by its name or an address that ends with it."""
+        asked = (name.rpartition("/")[2].partition("[")[0] for name in self.primitives)
+        return any(fnmatch.fnmatchcase(str(eqn.primitive), name) for name in asked)
+
+    def chooses(self, item: Item) -> bool:
+        """Say whether a primitive is to be watched where it is."""
+        return (
+            self.names(item.eqn)
+            and self.selects(item.address)
+            and any("[" not in p or matches(item.address, p) for p in self.primitives)
+        )
+
+    def __str__(self) -> str:
+        asked = ("carry", "outputs", "primitives", "where")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in asked)
 
 
 def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
@@ -182,7 +215,9 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
         if origin is None or NAN not in origin.tags:
             return callback(logs)
         ((number, args),) = logs.items()
-        return callback(explain(blocks[int(number)], args, origin))
+        mask = np.asarray(logs.series(number).mask)
+        lane = tuple(np.argwhere(mask)[0])  # Of several that went wrong at once, the first.
+        return callback(explain(blocks[int(number)], [x[lane] for x in args], origin))
 
     functools.update_wrapper(report, callback)
     return report
@@ -202,7 +237,7 @@ class _Watched(Streamed):
 
         def instrumented(*args: Any) -> list[Any]:
             outs, state, _ = interpret(closed, args, meaning.start(), meaning, Where())
-            meaning.ended(Body(closed, args, outs, 0), state, Where())
+            meaning.ended(Body(closed, args, outs, 0, 0), state, Where())
             return outs
 
         count = len(args) - self.extra
@@ -219,19 +254,20 @@ class _Watching(Meaning):
         for item in items:
             if item.is_loop:
                 self._loops[item.address] = item
-            elif spec.names(item.eqn) and spec.selects(item.address):
+            elif spec.chooses(item):
                 self._primitives[item.where.spot] = item
         self._warn_of_nothing(items)
 
     def _warn_of_nothing(self, items: Sequence[Item]) -> None:
         spec = self._spec
-        loops = [address for address in self._loops if spec.selects(f"{address}/carry[0]")]
+        loops = list(filter(spec.reaches, self._loops))
         if spec.nan or self._primitives or (loops and (spec.carry or spec.outputs)):
             return
         there = sorted({str(item.eqn.primitive) for item in items if not item.is_loop})
         warnings.warn(
-            f"Nothing is watched. The loops of this program are {sorted(self._loops)}, and its "
-            f"primitives are {there}. `chiplog.primitives(f, *args)` shows where they are.",
+            f"Nothing is watched: {spec} selects nothing. The loops of this program are "
+            f"{sorted(self._loops)}, and its primitives are {there}. "
+            "`chiplog.primitives(f, *args)` shows where they are.",
             NothingSelectedWarning,
             stacklevel=2,
         )
@@ -275,10 +311,10 @@ class _Watching(Meaning):
             ("carry", spec.carry, body.outs[: body.carried]),
             ("outputs", spec.outputs, body.outs[body.carried :]),
         )
-        for part, choice, values in parts:
+        for part, choice, values in parts if spec.reaches(address) else ():
             data = {
                 f"{address}/{name}": value
-                for name, value in _chosen(choice, part, list(values)).items()
+                for name, value in _chosen(choice, part, list(values), address).items()
             }
             self._emit({key: x for key, x in data.items() if spec.selects(key)}, line)
         return self.ended(body, state, where)
@@ -288,7 +324,9 @@ class _Watching(Meaning):
         if not self._spec.nan or (where.path and not self._spec.selects(str(where))):
             return state
         source = self._loops[str(where)].source if where.path else Source()
-        block, bad = Block(body.jaxpr, where, source), any_bad(body.outs)
+        block = Block(body.jaxpr, where, source)
+        carried = body.args[body.first_carried :][: body.carried]
+        bad = any_bad(body.outs, carried, self._spec.inf)
         args = [jnp.asarray(x) for x in body.args]
         meta = Meta((NAN,), rare=True, about=block)
         emit((Entry({str(block.number): args}, {}, bad & ~state, meta),))
@@ -299,12 +337,20 @@ class _Watching(Meaning):
             emit((Entry(data, {}, None, Meta((WATCHED,), site=line)),))
 
 
-def _chosen(choice: Choice, part: str, values: list[Any]) -> dict[str, Any]:
+def _chosen(choice: Choice, part: str, values: list[Any], address: str) -> dict[str, Any]:
     """What to log of the arrays of a loop, by name."""
     if isinstance(choice, bool):
         return {f"{part}[{i}]": x for i, x in enumerate(values)} if choice else {}
     if not values:
         return {}
-    result = choice(values)
+    try:
+        result = choice(values)
+    except Exception as error:
+        types = ", ".join(str(jax.typeof(x)) for x in values)
+        error.add_note(
+            f"This was raised by the function given as `{part}`, for the loop {address}, whose "
+            f"{part} is [{types}]. Restrict `where` to the loops that it is meant for."
+        )
+        raise
     named = result if isinstance(result, dict) else {part: result}
     return {name: jax.tree.map(jnp.asarray, value) for name, value in named.items()}

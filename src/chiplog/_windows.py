@@ -131,7 +131,8 @@ class Windows:
         return self._entries(self._open(state, ""))
 
     def _open(self, state: State, tick: str) -> dict[str, Any]:
-        return {key: fold for (key, window), fold in state.folds.items() if window == tick}
+        # In the order in which keys are first logged; JAX sorts dictionaries.
+        return {key: state.folds[key, tick] for key in self._plans if (key, tick) in state.folds}
 
     def _emptied(self, state: State, tick: str) -> State:
         new = {(key, tick): self._fold.new(self._plans[key]) for key in self._open(state, tick)}
