@@ -151,10 +151,9 @@ def _find(
         return [v for v in variables if v in made and is_bad(env[v])]
 
     def trace_back(variable: Any) -> Culprit:
+        while before := bad(made[variable][0].invars):
+            variable = before[0]
         eqn, place = made[variable]
-        before = bad(eqn.invars)
-        if before:
-            return trace_back(before[0])
         invals = [read(atom) for atom in eqn.invars]
         source = around.of(eqn)
         inner = _look_into(eqn, invals, place, iteration, source)
