@@ -1,5 +1,6 @@
 """Delivery: errors in callbacks, stopping, flushing, back-pressure, threads, forks, the exit."""
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -218,6 +219,66 @@ def test_a_slow_callback_may_drop(monkeypatch, caplog):
     assert tapped.dropped > 0
     assert sum(seen) + tapped.dropped == 300_000
     assert len(caplog.records) == 1
+
+
+def test_only_entries_that_happened_count_as_dropped(monkeypatch):
+    """Not what a branch did not log."""
+    monkeypatch.setattr(_host, "MOST_ENTRIES", 50)
+
+    def f(x):
+        def body(x, i):
+            jax.lax.cond(i % 2 == 0, lambda: chiplog.log({"x": x}) and None, lambda: None)
+            return x + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(1000))[0]
+
+    seen = []
+    tapped = chiplog.tap(f, lambda logs: (seen.append(logs), time.sleep(0.01)), overflow="drop")
+    tapped(0)
+    chiplog.flush()
+    assert len(seen) + tapped.dropped == 500
+    assert tapped.dropped > 0
+
+
+def test_a_callback_that_waits_for_a_program_that_waits_for_it(monkeypatch):
+    """There is no deadlock: the queue gives way when nothing moves."""
+    monkeypatch.setattr(_host, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(_host, "STUCK", 0.2)
+    inner = []
+    nested = jax.jit(chiplog.tap(lambda x: count_up(x, 30), inner.append))
+
+    def callback(logs):
+        if int(logs["x"]) % 50 == 0:
+            thread = threading.Thread(target=lambda: jax.block_until_ready(nested(0)))
+            thread.start()
+            thread.join()
+
+    chiplog.tap(lambda x: count_up(x, 100), callback)(0)
+    chiplog.flush()
+    chiplog.flush()
+    assert len(inner) == 60
+
+
+def test_flush_does_not_wait_for_what_comes_later():
+    """A program that goes on for ever, on another thread, does not keep it from returning."""
+    stop = threading.Event()
+
+    def callback(logs):
+        if stop.is_set():
+            raise chiplog.StopRun("enough")
+
+    def work():
+        with contextlib.suppress(chiplog.StopRun, jax.errors.JaxRuntimeError):
+            jax.block_until_ready(chiplog.tap(forever, callback, batch=True)(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.5)
+    for _ in range(3):
+        chiplog.flush()
+    stop.set()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
 
 
 def test_memory_stays_flat_however_long_the_run_is():

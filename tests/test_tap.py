@@ -455,6 +455,87 @@ def test_the_same_function_and_options_compile_once():
     assert len(traces) == 1
 
 
+def test_taps_inside_of_what_is_differentiated_eagerly():
+    """Where their entries come out of loops and checkpoints, outside of any trace."""
+    seen = []
+
+    def g(x):
+        chiplog.log({"x": x})
+        return jnp.sin(x)
+
+    tg = chiplog.tap(g, seen.append)
+
+    def in_scan(x):
+        return jax.lax.scan(lambda c, _: (tg(c), None), x, length=2)[0]
+
+    def in_remat_in_scan(x):
+        return jax.lax.scan(jax.checkpoint(lambda c, _: (tg(c), None)), x, length=2)[0]
+
+    for run, count in (
+        (jax.grad(in_scan), 2),
+        (jax.grad(jax.checkpoint(tg)), 1),
+        (jax.grad(in_remat_in_scan), 2),
+        (jax.jit(jax.grad(in_scan)), 2),
+        (lambda x: jax.jvp(in_scan, (x,), (x,)), 2),
+    ):
+        seen.clear()
+        run(1.0)
+        chiplog.flush()
+        assert len(seen) == count
+    seen.clear()
+    with jax.disable_jit():
+        jax.vmap(tg)(jnp.arange(3.0))
+    chiplog.flush()
+    assert len(seen) == 1
+
+
+def test_iterations_are_right_beside_large_entries():
+    """Which are sent in the middle of an iteration."""
+
+    def f(x):
+        def body(c, i):
+            chiplog.log({"small": c})
+            chiplog.log({"large": jnp.zeros(20000) + c})
+            return c + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(3))[0]
+
+    _, seen = tapped(f, 0.0)
+    assert [(next(iter(logs)), logs.origin.iteration) for logs in seen] == [
+        (key, (i,)) for i in range(3) for key in ("small", "large")
+    ]
+
+
+def test_methods_and_equal_functions():
+    """Bound methods are made anew whenever they are looked up."""
+
+    class Model:
+        def __call__(self, x):
+            chiplog.log({"x": x})
+            return x
+
+        def method(self, x):
+            return self(x)
+
+        __hash__ = lambda self: 0  # noqa: E731
+        __eq__ = lambda self, other: isinstance(other, Model)  # noqa: E731
+
+    model = Model()
+    for get in (lambda: model.method, Model):
+        for listen in (chiplog.tap, chiplog.spool):
+            f = listen(get())
+            f(1.0)
+            f = listen(get())
+            f(jnp.ones(2))
+    chiplog.flush()
+
+
+def test_traces_do_not_leak():
+    """Nothing traced is kept."""
+    with jax.checking_leaks():
+        tapped(functools.partial(scanned, length=3), 0.0)
+
+
 def test_wrong_options_are_refused():
     """With what they may be."""
     for outer in (lambda f: f, jax.jit):

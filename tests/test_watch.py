@@ -290,6 +290,31 @@ def test_the_alarm_is_logged_and_may_stop_the_program(caplog):
         jax.block_until_ready(chiplog.watch_nan(forever, stop=True)(2.0))
 
 
+def test_the_alarm_is_not_thinned_out():
+    """By an `interval` or `reduce` that is meant for what is watched beside it."""
+
+    def f(x):
+        return jax.lax.scan(lambda c, _: (jnp.log(c), None), x, length=6)[0]
+
+    for options in ({"interval": 4}, {"reduce": "mean"}, {"interval": 2, "reduce": "max"}):
+        found = []
+        chiplog.watch(f, found.append, nan=True, carry=True, **options)(2.0)
+        chiplog.flush()
+        (nan,) = (logs for logs in found if isinstance(logs, chiplog.NanFound))
+        assert nan.origin.iteration == (2,)
+
+
+def test_what_is_bad_from_the_start_is_said_to_be():
+    """It did not come out of a primitive."""
+    assert "among the arguments" in str(first_nan(lambda x: x, jnp.nan))
+    assert first_nan(lambda x: (jnp.log(x), 0.0), -1.0).primitive == "log"
+    seen = []
+    f = lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1, x)  # noqa: E731
+    chiplog.watch(f, seen.append, carry=lambda carry: None)(1.0)
+    chiplog.flush()
+    assert not seen
+
+
 def test_an_infinity_that_a_loop_was_given_does_not_count():
     """Such as the start of a minimum; constants that are not finite do, but crash nothing."""
 

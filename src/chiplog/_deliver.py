@@ -57,6 +57,12 @@ class Piece(NamedTuple):
     mask: Any  # None: they happened in all lanes.
 
 
+def happened(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -> int:
+    """Count the entries that a sink would have got."""
+    pieces = (piece for part in parts for piece in _pieces(part))
+    return sum(len(piece.order) for piece in pieces if wanted(piece.meta) is not None)
+
+
 def deliver(
     parts: Sequence[Part], run: Run, sink: Sink, wanted: Callable[[Meta], str | None], when: float
 ) -> Iterator[None]:

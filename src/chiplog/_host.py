@@ -31,6 +31,8 @@ NAP = 0.005
 BUSY = 0.001
 # and is not woken for each chunk: it looks by itself, and sleeps after so many naps for nothing.
 NAPS = 100
+# When the queue is full, and no entry has been delivered for so long, the program goes on.
+STUCK = 5.0
 KEPT_RUNS = 1024
 
 logger = logging.getLogger("chiplog")
@@ -128,7 +130,8 @@ class Host:
         self._lock = lock
         self._queue: collections.deque[Chunk] = collections.deque()
         self._bytes = self._entries = 0
-        self._current: Chunk | None = None  # The one that is being delivered.
+        self._put = self._done = 0  # Chunks that came, and those that have been delivered.
+        self._progress = 0  # Entries that have been delivered.
         self._worker: threading.Thread | None = None
         self._waiting = 0  # Threads in `flush`.
         self._closed = False
@@ -177,40 +180,53 @@ class Host:
                     self._anonymous.popitem(last=False)
         return run
 
-    def put(self, chunk: Chunk, overflow: str) -> bool:
-        """Queue a chunk for delivery, and say whether it was not dropped."""
+    def put(self, chunk: Chunk, overflow: str, wait: bool = False) -> bool:
+        """Queue a chunk for delivery, and say whether it was not dropped.
+
+        With `wait`, return when it has been delivered.
+        """
         with self._lock:
             self._start_worker()
             if not chunk.run.unbounded and self._is_full(chunk):
                 if overflow == "drop":
                     return False
-                self._pressing.notify()
-                self._delivered.wait_for(lambda: not self._is_full(chunk) or self._closed)
+                self._wait_for_room(chunk)
+            if self._closed:
+                return True  # The interpreter is about to end.
             self._queue.append(chunk)
+            self._put += 1
             self._last = time.perf_counter()
             self._bytes += chunk.size
             self._entries += chunk.entries
+            if wait and not chunk.run.unbounded:
+                self._wait_until_done(self._put)
             # Waking the worker costs more than all of the above, so only if it is asleep.
-            if self._asleep:
+            elif self._asleep:
                 self._arrived.notify()
             elif self._is_filling():
                 self._pressing.notify()
         return True
 
-    def put_and_wait(self, chunk: Chunk) -> None:
-        """Queue a chunk, and wait until it has been delivered."""
-        self.put(chunk, "wait")
-        if not chunk.run.unbounded:
-            with self._lock:
-                self._waiting += 1
-                self._pressing.notify()
-                self._delivered.wait_for(
-                    lambda: all(chunk is not one for one in self._undelivered())
-                )
-                self._waiting -= 1
+    def _wait_for_room(self, chunk: Chunk) -> None:
+        self._pressing.notify()
+        while True:
+            progress = self._progress
+            room = self._delivered.wait_for(
+                lambda: not self._is_full(chunk) or self._closed, timeout=STUCK
+            )
+            # A callback that makes no progress may itself wait for the program that waits here.
+            if room or progress == self._progress:
+                return
 
-    def _undelivered(self) -> list[Chunk]:
-        return [*self._queue, *([self._current] if self._current else [])]
+    def _wait_until_done(self, number: int) -> None:
+        """Wait until so many chunks have been delivered since the beginning."""
+        self._waiting += 1
+        try:
+            self._arrived.notify()
+            self._pressing.notify()
+            self._delivered.wait_for(lambda: self._done >= number or self._closed)
+        finally:
+            self._waiting -= 1
 
     def _is_full(self, chunk: Chunk) -> bool:
         return self._entries > 0 and (
@@ -268,9 +284,10 @@ class Host:
                 if not self._queue:
                     return any_at_all
                 any_at_all = True
-                chunk = self._current = self._queue.popleft()
+                chunk = self._queue.popleft()
             try:
                 for _ in chunk.deliver():
+                    self._progress += 1
                     if time.perf_counter() - rested > BUSY:
                         time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
                         rested = time.perf_counter()
@@ -279,7 +296,7 @@ class Host:
                 self._broken = self._broken or error
             finally:
                 with self._lock:
-                    self._current = None
+                    self._done += 1
                     self._bytes -= chunk.size
                     self._entries -= chunk.entries
                     self._delivered.notify_all()
@@ -298,10 +315,9 @@ class Host:
         if self._closed:
             self._deliver_all()
         with self._lock:
-            self._waiting += 1
-            self._pressing.notify()
-            self._delivered.wait_for(lambda: not self._undelivered())
-            self._waiting -= 1
+            self._wait_until_done(self._put)
+            while any(chunk.run.unbounded for chunk in self._queue):  # Of what callbacks started.
+                self._wait_until_done(self._put)
             failed, self._failed = self._failed, []
             broken, self._broken = self._broken, None
         if broken is not None:

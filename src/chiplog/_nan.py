@@ -104,7 +104,10 @@ def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
         found = NanFound()
         found.primitive, found.backward = "", False
         found.message = (
-            f"A NaN or infinity first appeared{place}, but did not when it was run again one "
+            f"There is a NaN or infinity{place} among the results that was among the arguments "
+            "already."
+            if any(map(is_bad, args))
+            else f"A NaN or infinity first appeared{place}, but did not when it was run again one "
             "primitive at a time: look for a result that depends on how operations are fused."
         )
         found._origin = origin

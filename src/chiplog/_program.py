@@ -153,7 +153,7 @@ class Programs:
     """All programs of one function."""
 
     def __init__(self, f: Callable[[], Any], make: Callable[..., Program]) -> None:
-        self._f, self._make = f, make
+        self.source, self._make = f, make
         self._static_numbers, self._static_names = compat.static_arguments(f())
         self._kinds: dict[Any, _Kind] = {}
         self._flat: dict[tuple[type, ...], Program] = {}
@@ -177,7 +177,7 @@ class Programs:
         program = kind.programs.get((static, traced))
         if program is None:
             given = dict(zip(kind.static, static, strict=True))
-            program = self._make(self._f, tree, given, traced)
+            program = self._make(self.source, tree, given, traced)
             kind.programs[static, traced] = program
             if not (kwargs or static or traced) and list(map(id, leaves)) == list(map(id, args)):
                 self._flat[signature[1:]] = program
@@ -201,14 +201,19 @@ def programs_of(f: Callable[..., Any], options: Any, make: Callable[..., Program
     """
     if not callable(f):
         raise LogTypeError(f"chiplog can listen to functions only, not to {f!r}.")
+    # A bound method is made anew whenever it is looked up, so the object it belongs to counts.
+    owner, part = getattr(f, "__self__", None), getattr(f, "__func__", None)
+    is_method = part is not None and owner is not None
     try:
-        known = _programs.setdefault(f, {})
-        reference: Callable[[], Any] = weakref.ref(f)
+        known = _programs.setdefault(owner if is_method else f, {})
+        reference: Callable[[], Any] = weakref.WeakMethod(f) if is_method else weakref.ref(f)
     except TypeError:  # It cannot be hashed, or not be referred to weakly.
         return Programs(lambda: f, make)
-    if options not in known:
-        known[options] = Programs(reference, make)
-    return known[options]
+    key = (part, options)
+    # Functions that are equal share programs; but those of one that is gone are of no use.
+    if key not in known or known[key].source() is None:
+        known[key] = Programs(reference, make)
+    return known[key]
 
 
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Programs]] = weakref.WeakKeyDictionary()

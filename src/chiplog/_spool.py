@@ -90,8 +90,9 @@ def spool(
         overflow,
     )
     programs = programs_of(f, options, functools.partial(_Spooled, options))
+    source = programs.source()  # They refer to it weakly.
 
-    @functools.wraps(f)
+    @functools.wraps(source)
     def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
         program, leaves = programs.find(args, kwargs)
         return program.call(leaves)  # type: ignore[no-any-return]

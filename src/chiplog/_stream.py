@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from . import _jax_compat as compat
-from ._deliver import Group, Part, deliver
+from ._deliver import Group, Part, deliver, happened
 from ._entry import Entry, Nodes, entries, map_entries
 from ._host import Chunk, Run, Sink, host, logger
 from ._interpret import Meaning, Where, interpret, logs, placed, repetitions, survey, without
@@ -73,6 +73,7 @@ class State(NamedTuple):
     """What a streaming program carries."""
 
     run: Any  # Which execution this is; 0 until the host has given it a number.
+    first: Any  # How many iterations the first chunk of a loop may have.
     rows: Any  # How many rows have been written since the last call.
     iterations: dict[str, Any]  # Of the loops that we are in.
     limits: dict[str, Any]  # By loop, how many iterations a chunk may have.
@@ -96,14 +97,15 @@ def stream(
     )
     listeners = []
     for one in [*([tap] if tap else []), *marked]:
-        mine = [(_unmarked(_wanted(nodes, one, one is tap)), where) for nodes, where in seen]
+        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
+        mine = [(_unmarked(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
         folding = one.options.interval is not None or one.options.reduce is not None
         plans = make_plans(mine, everything, False) if folding else {}
         listeners.append((one, Windows(plans, everything)))
-    meaning = _Streaming(listeners, tap, repeated, pace, begin[1])
+    meaning = _Streaming(listeners, tap, repeated, pace)
     meaning.rehearse(jaxpr, args)
-    outs, state, nodes = interpret(jaxpr, args, meaning.start(begin[0]), meaning, Where())
+    outs, state, nodes = interpret(jaxpr, args, meaning.start(*begin), meaning, Where())
     assert not nodes, "everything was sent"
     return outs, meaning.finish(state).run
 
@@ -142,31 +144,31 @@ class _Streaming(Meaning):
         outermost: Tap | None,
         repeated: frozenset[Any],
         pace: Pace,
-        first: Any,
     ) -> None:
         self._listeners, self._outermost, self._repeated = listeners, outermost, repeated
-        self._pace, self._first = pace, first
+        self._pace = pace
         self._groups: dict[str, Group] = {}
+        self._interrupted: set[str] = set()  # Outermost loops that send amid iterations.
         self._rehearsing = False
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
         """Find out which reels there will be, before any loop is built."""
 
         def run(*args: Any) -> None:
-            interpret(jaxpr, args, self.start(jnp.int32(0)), self, Where())
+            interpret(jaxpr, args, self.start(jnp.int32(0), jnp.int32(1)), self, Where())
 
         self._rehearsing = True
         jax.eval_shape(run, *args)
         self._rehearsing = False
-        loops = [group.path[0] for group in self._groups.values()]
+        loops = [group.path[0] for group in self._groups.values()] + list(self._interrupted) * 2
         for name, group in self._groups.items():
             if group.counted and loops.count(group.path[0]) > 1:
                 # There are others, so it takes a number to put them in order.
                 self._groups[name] = Group(group.nodes, group.path, group.most, counted=False)
 
-    def start(self, run: Any) -> State:
+    def start(self, run: Any, first: Any) -> State:
         windows = tuple(windows.start() for _, windows in self._listeners)
-        return State(run, jnp.int32(0), {}, {}, {}, windows)
+        return State(run, first, jnp.int32(0), {}, {}, {}, windows)
 
     def finish(self, state: State) -> State:
         made, state = self._windowed(state, lambda tap, windows, its: (windows.finish(its), its))
@@ -192,7 +194,10 @@ class _Streaming(Meaning):
         nodes = without(nodes, where, self._repeated)
 
         def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
-            return windows.take(its_state, _wanted(nodes, tap, tap is self._outermost), where)
+            mine = _wanted(nodes, tap, tap is self._outermost)
+            if _is_rare(mine):
+                return mine, its_state
+            return windows.take(its_state, mine, where)
 
         made, state = self._windowed(state, take)
         made = placed(made, where)
@@ -236,7 +241,7 @@ class _Streaming(Meaning):
         loops = {str(frame) for name in names for frame in _prefixes(self._groups[name].path)}
         return state._replace(
             reels={name: self._groups[name].start() for name in names},
-            limits=dict.fromkeys(sorted(loops), self._first),
+            limits=dict.fromkeys(sorted(loops), state.first),
         )
 
     def chunked(self, where: Where) -> bool:
@@ -291,6 +296,8 @@ class _Streaming(Meaning):
 
     def _send(self, state: State, where: Where, nodes: Nodes) -> State:
         """Send what is in the reels, and then `nodes`, if any of them happened."""
+        if self._rehearsing and nodes and where.path:
+            self._interrupted.add(str(where.path[0]))
         if self._rehearsing or not nodes:
             return state
         happened = _any_happened(nodes)
@@ -374,16 +381,15 @@ def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> 
 
     due = time.perf_counter() + sink.latency / 2
     chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number, due)
-    if any(group.is_rare for group, _, _ in mine):
-        host.put_and_wait(chunk)
-    elif not host.put(chunk, sink.overflow):
+    rare = any(group.is_rare for group, _, _ in mine)
+    if not host.put(chunk, "wait" if rare else sink.overflow, wait=rare):
         if not sink.dropped:
             logger.warning(
                 "The callback %s is too slow, and entries are being dropped, as `overflow='drop'` "
                 "says. The tapped function has their number as `.dropped`.",
                 sink.name,
             )
-        sink.dropped += number
+        sink.dropped += happened(mine, wanted)
 
 
 class _Later(Meaning):
@@ -427,10 +433,14 @@ def _any_happened(nodes: Nodes) -> Any:
 
 def _is_urgent(nodes: Nodes) -> bool:
     """Say whether entries are worth a call of the host by themselves."""
-    if any(entry.meta.rare for entry in entries(nodes)):
+    if _is_rare(nodes):
         return True
     types = [compat.raw_type(x) for x in jax.tree.leaves(nodes)]
     return bool(sum(x.size * x.dtype.itemsize for x in types) >= LARGE)
+
+
+def _is_rare(nodes: Nodes) -> bool:
+    return any(entry.meta.rare for entry in entries(nodes))
 
 
 def _parts(eqn: JaxprEqn) -> bool:

@@ -126,6 +126,7 @@ class Tapped(Generic[P, T]):
         self._tap = Tap(options, sink)
         make = functools.partial(kind or Streamed, *about, Tap(options, None))
         self._programs = programs_of(f, ("tap", options, *about), make)
+        self._source = self._programs.source()  # They refer to it weakly.
         functools.update_wrapper(self, f, updated=())
 
     @property
@@ -233,6 +234,16 @@ def _lower_log(ctx: Any, *operands: Any, tree: Any) -> Any:
     return compat.lower_evaluated(ctx, operands, log_p, {"tree": tree}, _evaluate)
 
 
+def _run_log(*values: Any, tree: Any) -> list[Any]:
+    """Outside of any trace, as when a loop with a tap in it is differentiated there."""
+    nodes = jax.tree.unflatten(tree, values)
+    if any(entry.meta.taps for entry in entries(nodes)):
+        with jax.disable_jit(False):
+            jax.jit(lambda *values: log_p.bind(*values, tree=tree))(*values)
+    return []
+
+
+log_p.def_impl(_run_log)
 for _primitive in (compat.jit_p, compat.scan_p, compat.while_p, compat.shard_map_p):
     compat.wrap_lowering(_primitive, _is_marked, _evaluate)
 compat.set_lowering(log_p, _lower_log)

@@ -23,7 +23,7 @@ from ._entry import Entry, Meta, Nodes
 from ._host import logger
 from ._interpret import Body, Meaning, State, Where, interpret
 from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, subjaxprs
-from ._log import emit, log_p
+from ._log import checked_data, emit, log_p
 from ._logdict import LogDict
 from ._nan import Block, NanFound, any_bad, blocks, explain
 from ._outline import Item, Source, as_tree, is_call, matches, outline, reaches
@@ -353,4 +353,7 @@ def _chosen(choice: Choice, part: str, values: list[Any], address: str) -> dict[
         )
         raise
     named = result if isinstance(result, dict) else {part: result}
-    return {name: jax.tree.map(jnp.asarray, value) for name, value in named.items()}
+    there = {name: value for name, value in named.items() if jax.tree.leaves(value)}
+    return {
+        name: jax.tree.map(jnp.asarray, value) for name, value in checked_data(there, "").items()
+    }
