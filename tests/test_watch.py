@@ -290,6 +290,23 @@ def test_the_alarm_is_logged_and_may_stop_the_program(caplog):
         jax.block_until_ready(chiplog.watch_nan(forever, stop=True)(2.0))
 
 
+def test_running_an_iteration_again_logs_nothing_again():
+    """What a tap inside of the program got, it does not get twice."""
+    seen = []
+
+    def f(x):
+        def body(x, _):
+            chiplog.log({"x": x})
+            return jax.jit(jnp.log)(x), None
+
+        return jax.lax.scan(body, x, length=5)[0]
+
+    found = first_nan(chiplog.tap(f, seen.append), 2.0)
+    assert found.primitive == "log"
+    assert found.origin.iteration == (2,)
+    assert len(seen) == 5
+
+
 def test_the_alarm_is_not_thinned_out():
     """By an `interval` or `reduce` that is meant for what is watched beside it."""
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from . import _jax_compat as compat
-from ._interpret import Where, branch_places, while_places
+from ._interpret import Silent, Where, branch_places, interpret, jaxpr_logs, while_places
 from ._jax_compat import Jaxpr, JaxprEqn, open_jaxpr, split, subjaxprs
 from ._logdict import LogDict, Origin
 from ._outline import Source, is_call
@@ -98,7 +98,12 @@ def any_bad(values: Sequence[Any], before: Sequence[Any], infinities: bool) -> A
 
 def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
     """Run a block again, and tell what went wrong in it."""
-    culprit = _find(block.jaxpr, args, block.where, tuple(origin.iteration), block.source)
+    jaxpr = block.jaxpr
+    if jaxpr_logs(jaxpr):  # What it logs has been logged.
+        jaxpr = jax.make_jaxpr(
+            lambda *args: interpret(block.jaxpr, args, (), Silent(), block.where)[0]
+        )(*args)
+    culprit = _find(jaxpr, args, block.where, tuple(origin.iteration), block.source)
     if culprit is None:
         place = f" in {origin.path}, iteration {_shown(origin.iteration)}" if origin.path else ""
         found = NanFound()
