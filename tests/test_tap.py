@@ -536,6 +536,15 @@ def test_traces_do_not_leak():
         tapped(functools.partial(scanned, length=3), 0.0)
 
 
+def test_transfers_may_be_guarded():
+    """Ours are not the user's."""
+    x = jnp.float32(0)
+    f = chiplog.tap(functools.partial(scanned, length=3), lambda logs: None)
+    with jax.transfer_guard("disallow"):
+        f(x)
+    chiplog.flush()
+
+
 def test_wrong_options_are_refused():
     """With what they may be."""
     for outer in (lambda f: f, jax.jit):

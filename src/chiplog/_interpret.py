@@ -227,7 +227,7 @@ def survey(jaxpr: Jaxpr, where: Where, again: bool = False) -> list[Found]:
             # What comes out depends on how the values differ between devices.
             nodes = jax.eval_shape(
                 lambda *args, eqn=eqn, where=where: rules[compat.shard_map_p](
-                    eqn, list(args), (), _AsTheyAre(), where
+                    eqn, list(args), (), PassOn(), where
                 )[2],
                 *(atom.aval for atom in eqn.invars),
             )
@@ -398,12 +398,15 @@ def _renamed(nodes: Nodes, rename: Callable[[str], str]) -> Nodes:
     )
 
 
-class _AsTheyAre(Meaning):
-    """Passes every entry on."""
+class PassOn(Meaning):
+    """Passes every entry on as it is."""
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
         return nodes, state
+
+    def later(self) -> Meaning:
+        return self
 
 
 class Collect(Meaning):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.extend.core.primitives as primitives
 import numpy as np
-from jax._src import ad_checkpoint, callback, core, hijax, source_info_util
+from jax._src import ad_checkpoint, callback, config, core, hijax, source_info_util
 from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
@@ -95,6 +95,12 @@ host_call_p = Primitive("host_call")
 host_call_p.def_impl(_call_from_host)
 host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
+
+
+def on_device(numbers: Any) -> Any:
+    """Make an argument of numbers of our own, which JAX may be told not to transfer by itself."""
+    guarded = config.transfer_guard_host_to_device.value not in (None, "allow")
+    return jax.device_put(numbers) if guarded else numbers
 
 
 def static_arguments(f: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:

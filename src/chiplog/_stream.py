@@ -28,7 +28,17 @@ from . import _jax_compat as compat
 from ._deliver import Group, Part, deliver, happened
 from ._entry import Entry, Nodes, entries, map_entries
 from ._host import Chunk, Run, Sink, host, logger
-from ._interpret import Meaning, Where, interpret, logs, placed, repetitions, survey, without
+from ._interpret import (
+    Meaning,
+    PassOn,
+    Where,
+    interpret,
+    logs,
+    placed,
+    repetitions,
+    survey,
+    without,
+)
 from ._jax_compat import Jaxpr, JaxprEqn, host_call, subjaxprs
 from ._log import log_p, logged
 from ._plan import Options, make_plans, restrict
@@ -206,7 +216,7 @@ class _Streaming(Meaning):
         return made, state
 
     def later(self) -> Meaning:
-        return _Later()
+        return PassOn()
 
     def unsettling(self, eqn: JaxprEqn) -> bool:
         return _parts(eqn)
@@ -390,17 +400,6 @@ def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> 
                 sink.name,
             )
         sink.dropped += happened(mine, wanted)
-
-
-class _Later(Meaning):
-    """Passes everything on, to be looked at after a branch."""
-
-    def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
-        del where
-        return nodes, state
-
-    def later(self) -> Meaning:
-        return self
 
 
 def _group(nodes: Nodes, where: Where, counted: bool) -> Group:

@@ -177,7 +177,7 @@ class Streamed(Program):
         run = host.begin(tap.sink)
         try:
             begin = np.array([run.number, self._pace.first()], np.int32)
-            out, token = self.run([*leaves, begin])
+            out, token = self.run([*leaves, compat.on_device(begin)])
         except BaseException as error:
             host.failed_to_run(run)
             if isinstance(error, jax.errors.JaxRuntimeError) and run.stop is not None:
