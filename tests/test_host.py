@@ -117,11 +117,24 @@ def test_a_program_that_fails_delivers_what_it_logged_before():
         x = count_up(x)
         return jax.pure_callback(refuse, jax.ShapeDtypeStruct((), jnp.int32), x)
 
-    seen = []
-    with pytest.raises(jax.errors.JaxRuntimeError, match="not this one"):
-        jax.block_until_ready(chiplog.tap(f, seen.append)(0))
-    chiplog.flush()
-    assert len(seen) == 1000
+    def in_loop(x):
+        def body(x, i):
+            chiplog.log({"x": x})
+            jax.debug.callback(lambda i: i == 50 and refuse(i), i)
+            return x + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(1000))[0]
+
+    def wait_for(y):
+        jax.block_until_ready(y)
+        jax.effects_barrier()
+
+    for program, count in ((f, 1000), (in_loop, 50)):
+        seen = []
+        with pytest.raises(jax.errors.JaxRuntimeError, match="not this one"):
+            wait_for(chiplog.tap(program, seen.append)(0))
+        chiplog.flush()
+        assert len(seen) >= count
 
 
 def test_callbacks_may_call_jax():

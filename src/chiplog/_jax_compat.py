@@ -143,6 +143,13 @@ def jaxprs_in(params: dict[str, Any]) -> Iterator[Any]:
                 yield item
 
 
+def calls_host(eqn: JaxprEqn) -> bool:
+    """Say whether an equation calls Python functions when it runs."""
+    if str(eqn.primitive) in ("pure_callback", "io_callback", "debug_callback", "debug_print"):
+        return True
+    return any(calls_host(inner) for sub in subjaxprs(eqn) for inner in open_jaxpr(sub)[0].eqns)
+
+
 def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
     """Return how many of a scan's inputs are constants, and how many are carried."""
     if "ft_in" in params:  # Since 0.11.

@@ -159,6 +159,7 @@ class _Streaming(Meaning):
         self._pace = pace
         self._groups: dict[str, Group] = {}
         self._interrupted: set[str] = set()  # Outermost loops that send amid iterations.
+        self._calling: set[str] = set()  # Loops that call Python functions of the user's.
         self._rehearsing = False
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
@@ -240,6 +241,10 @@ class _Streaming(Meaning):
             return []
         return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
+    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
+        if self._rehearsing and where.path and compat.calls_host(eqn):
+            self._calling.update(_loops(where))
+
     # Loops.
 
     def entered(self, state: State, where: Where) -> State:
@@ -263,6 +268,9 @@ class _Streaming(Meaning):
 
     def room(self, state: State, where: Where) -> Any:
         if self._rehearsing:
+            return jnp.int32(1)
+        if str(where) in self._calling:
+            # That takes longer than a call of ours, and may fail: nothing should be lost then.
             return jnp.int32(1)
         room = state.limits[str(where)]
         for name, group in self._own(where):
