@@ -164,6 +164,14 @@ def compile_times():
         plain = loop("scan", size, length)
         logging = loop("scan", size, length, lambda values, i: chiplog.log(values))
         show_compile(f"scan, {name} body", lambda: plain, lambda: chiplog.tap(logging, count), x)
+    for layers in (4, 16):
+        params = [jnp.eye(32)] * layers
+        show_compile(
+            f"training {layers} layers, next to outputs by hand",
+            lambda: functools.partial(train, lambda values: None),
+            lambda: chiplog.tap(functools.partial(train, chiplog.log), count),
+            params,
+        )
     lanes = jnp.linspace(0.0, 1.0, 512)
     plain = jax.vmap(loop("scan", 0, 1000))
     logging = jax.vmap(loop("scan", 0, 1000, lambda values, i: chiplog.log(values)))
@@ -171,6 +179,24 @@ def compile_times():
     called = jax.vmap(loop("scan", 0, 1000, to_debug))
     seconds = compile_seconds(lambda: called, lanes, rounds=1)
     print(f"  {'512 vmapped lanes, jax.debug.callback':<46} {'':>9} {_time(seconds):>9}")
+
+
+def train(report, params):
+    """Something of the size that people compile. What nobody takes is returned."""
+
+    def loss(params, x):
+        for weights in params:
+            x = jnp.tanh(x @ weights)
+        return jnp.mean(x**2)
+
+    def step(params, i):
+        value, grads = jax.value_and_grad(loss)(params, jnp.ones((8, 32)))
+        norms = [jnp.linalg.norm(g) for g in grads]
+        values = {"loss": value, "norm": sum(norms), "first": norms[0], "last": norms[-1]}
+        outputs = values if report(values) is None else None
+        return [p - 0.1 * g for p, g in zip(params, grads, strict=True)], outputs
+
+    return lax.scan(step, params, jnp.arange(1000))
 
 
 def show_compile(name, plain, tapped, x):

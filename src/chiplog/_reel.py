@@ -22,7 +22,7 @@ from ._jax_compat import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_
 
 MOST_ROWS = 16384
 MOST_BYTES = 1 << 20
-PACKED = 64  # Arrays of up to this many numbers are packed into words.
+PACKED = 1024  # Arrays of up to this many numbers are packed into words.
 
 
 class Reel(NamedTuple):
