@@ -132,10 +132,10 @@ def _in_chunks(
         _, carry, state = c
         room = meaning.room(state, inside)
         left, carry, state = lax.while_loop(more, iteration, (room, carry, state))
-        ended = left > 0
-        return ended, carry, meaning.paused(state, inside, room - left, ended)
+        unfinished = left <= 0
+        return unfinished, carry, meaning.paused(state, inside, room - left, unfinished)
 
-    _, carry, state = lax.while_loop(lambda c: ~c[0], chunk, (jnp.bool_(False), carry, state))
+    _, carry, state = lax.while_loop(lambda c: c[0], chunk, (jnp.bool_(True), carry, state))
     return carry, state
 
 

@@ -102,8 +102,8 @@ class Meaning:
         """
         raise NotImplementedError
 
-    def paused(self, state: State, where: Where, made: Any, ended: Any) -> State:
-        """A chunk of `made` iterations is over, and perhaps the loop has ended."""
+    def paused(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
+        """A chunk of `made` iterations is over, and the loop may go on."""
         raise NotImplementedError
 
     def settled(self, nodes: Nodes, state: State, where: Where) -> State:

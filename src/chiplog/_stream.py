@@ -283,7 +283,7 @@ class _Streaming(Meaning):
         loop = str(where)
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
-    def paused(self, state: State, where: Where, made: Any, ended: Any) -> State:
+    def paused(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
         if self._rehearsing:
             return state
         if len(where.path) == 1:
@@ -292,7 +292,7 @@ class _Streaming(Meaning):
         for name, group in self._own(where):
             full |= state.reels[name].count >= group.capacity
         return lax.cond(  # type: ignore[no-any-return]
-            full | ~ended, lambda s: self._call(s, where, made=made), lambda s: s, state
+            full | unfinished, lambda s: self._call(s, where, made=made), lambda s: s, state
         )
 
     def left(self, state: State, where: Where) -> State:
@@ -330,19 +330,23 @@ class _Streaming(Meaning):
     ) -> State:
         """Call the host. A loop that pauses says how many iterations it made."""
         loop, names = str(where), list(state.reels)
-        made = jnp.int32(0) if made is None else made
-        question = jnp.stack([state.run, state.limits.get(loop, jnp.int32(0)), made])
-        counts = [state.reels[name].count for name in names]
+        zero = jnp.int32(0)
+        question = [
+            state.run,
+            state.limits.get(loop, zero),
+            zero if made is None else made,
+            state.iterations[_loops(where)[0]] if where.path else zero,
+            *(state.reels[name].count for name in names),
+        ]
         arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
-        numbers = [state.iterations[_loops(where)[0]] if where.path else jnp.int32(0)]
         if nodes is not None:
             header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
             last = _group(nodes, where, False)
             words, large = last.layout.pack(header, nodes)
             arrays += [words, *large]
         receive = functools.partial(self._receive, loop, [self._groups[n] for n in names], last)
-        answer = host_call(receive, question, jnp.stack([*numbers, *counts]), *arrays)
+        answer = host_call(receive, jnp.stack(question), *arrays)
         limits = state.limits
         if nodes is None:
             limits = {**limits, loop: answer[1]}
@@ -355,16 +359,14 @@ class _Streaming(Meaning):
         groups: Sequence[Group],
         last: Group | None,
         question: Any,
-        counts: Any,
         *arrays: Any,
     ) -> Any:
-        number, limit, made = question.tolist()
+        number, limit, made, iteration, *counts = question.tolist()
         run = host.run(number)
         if run.stop is not None:
             raise run.stop
         elapsed, when = run.arrived(loop), time.time()
         parts, rest = [], iter(arrays)
-        iteration, *counts = counts.tolist()
         for group, count in zip(groups, counts, strict=True):
             words, *large = (next(rest) for _ in range(1 + group.layout.large))
             if count:
@@ -382,7 +384,7 @@ class _Streaming(Meaning):
             raise run.stop
         run.goes_on(loop)
         limit = self._pace.next(loop, limit, made, elapsed, latency)
-        return np.array([run.number, limit, 0], np.int32)
+        return np.array([run.number, limit, *[0] * (len(question) - 2)], np.int32)
 
 
 def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
