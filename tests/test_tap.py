@@ -251,6 +251,21 @@ def test_origins_say_where_entries_come_from():
     ]
 
 
+def test_the_test_of_a_while_loop_belongs_to_the_iteration_that_it_ends():
+    """It runs once more than the body: before the first iteration, which it counts to as well."""
+
+    def f(x):
+        def test(x):
+            chiplog.log({"x": x})
+            return x < 3
+
+        return jax.lax.while_loop(test, lambda x: x + 1, x)
+
+    _, seen = tapped(f, 0)
+    assert [int(logs["x"]) for logs in seen] == [0, 1, 2, 3]
+    assert [logs.origin.iteration for logs in seen] == [(0,), (0,), (1,), (2,)]
+
+
 def test_origins_are_kept_under_differentiation():
     """Where loops send their entries when they have ended."""
 

@@ -150,6 +150,11 @@ class Where:
         return dataclasses.replace(self, ordinal=self.ordinal + skipped)
 
     @property
+    def in_test(self) -> bool:
+        """Whether we are at the end of the test of a while loop, which runs once more than it."""
+        return bool(self.path) and self.path[-1].kind == "while" and self.spot[-1] == 0
+
+    @property
     def unbounded(self) -> bool:
         return any(frame.length is None for frame in self.path)
 

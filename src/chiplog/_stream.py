@@ -230,7 +230,8 @@ class _Streaming(Meaning):
         name = f"{where}@{'.'.join(map(str, where.spot))}"
         wanted = _any_happened(nodes)
         if self._rehearsing:
-            self._groups[name] = _group(nodes, where, len(where.path) == 1 and wanted is None)
+            sure = len(where.path) == 1 and wanted is None and not where.in_test
+            self._groups[name] = _group(nodes, where, counted=sure)
             return state
         words, large = self._groups[name].layout.pack(self._header(name, state, where), nodes)
         reel = write(state.reels[name], words, large, wanted)
