@@ -29,6 +29,7 @@ from ._deliver import Group, Part, deliver, happened
 from ._entry import Entry, Nodes, entries, map_entries
 from ._host import Chunk, Run, Sink, host, logger
 from ._interpret import (
+    Found,
     Meaning,
     PassOn,
     Where,
@@ -36,7 +37,6 @@ from ._interpret import (
     logs,
     placed,
     repetitions,
-    survey,
     without,
 )
 from ._jax_compat import Jaxpr, JaxprEqn, host_call, subjaxprs
@@ -92,14 +92,19 @@ class State(NamedTuple):
 
 
 def stream(
-    jaxpr: Jaxpr, args: Sequence[Any], tap: Tap | None, begin: Any, pace: Pace
+    jaxpr: Jaxpr,
+    found: Sequence[Found],
+    args: Sequence[Any],
+    tap: Tap | None,
+    begin: Any,
+    pace: Pace,
 ) -> tuple[list[Any], Any]:
     """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
 
+    `found` is what it logs, as `survey` says.
     `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
     have. Returns the outputs, and a number that is there when everything has been handed over.
     """
-    found = survey(jaxpr, Where())
     repeated = repetitions(found)
     seen = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
     marked = dict.fromkeys(
@@ -121,12 +126,12 @@ def stream(
 
 
 def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
-    """What a tap is to get, marked as its own."""
+    """What a tap is to get."""
 
     def mine(key: str, entry: Entry) -> bool:
         return tap.options.selects(key, entry) if outermost else tap in entry.meta.taps
 
-    return _marked(restrict(nodes, mine), tap)
+    return restrict(nodes, mine)
 
 
 def _marked(nodes: Nodes, tap: Tap) -> Nodes:

@@ -157,7 +157,7 @@ class Streamed(Program):
             warn_of_nothing((nodes for nodes, _, _ in found), self._tap.options)
         if not self.traced:
             *args, begin = args
-            return stream(closed, args, self._tap, begin, self._pace)
+            return stream(closed, found, args, self._tap, begin, self._pace)
         # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
         marking = _Marking(_current.value, repetitions(found))
@@ -223,7 +223,8 @@ def _is_marked(jaxpr: compat.Jaxpr) -> bool:
 
 
 def _evaluate(jaxpr: compat.Jaxpr, args: Sequence[Any]) -> list[Any]:
-    outs, _ = stream(jaxpr, args, None, np.array([0, 1], np.int32), Pace())
+    begin = np.array([0, 1], np.int32)
+    outs, _ = stream(jaxpr, survey(jaxpr, Where()), args, None, begin, Pace())
     return outs
 
 
