@@ -1,6 +1,8 @@
 """Imports point one way, and private parts of JAX stay in one file."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import chiplog
@@ -9,6 +11,7 @@ SOURCE = Path(chiplog.__file__).parent
 # A file may import those before it.
 ORDER = [
     "errors",
+    "_extras",
     "_jax_compat",
     "_reduce",
     "_tables",
@@ -37,8 +40,43 @@ ORDER = [
     "_outline",
     "_nan",
     "_watch",
+    "loggers/_frequency",
+    "loggers/_runs",
+    "loggers/_entries",
+    "loggers/_lifecycle",
+    "loggers/_listening",
+    "loggers/_logger",
+    "loggers/_every",
+    "loggers/_record",
+    "loggers/_writing",
+    "loggers/_null",
+    "loggers/_composite",
+    "loggers/_section",
+    "loggers/_paths",
+    "loggers/_json",
+    "loggers/_history",
+    "loggers/_check",
+    "loggers/_print",
+    "loggers/_console",
+    "loggers/_jsonl",
+    "loggers/_ring",
+    "loggers/_python",
+    "loggers/_plot",
+    "loggers/_profile",
+    "loggers/_webhook",
+    "loggers/_bar",
+    "loggers/_tqdm",
+    "loggers/_progress",
+    "loggers/_iteration",
+    "loggers/__init__",
+    "_simulate",
+    "testing",
     "__init__",
 ]
+
+
+def name_of(path):
+    return str(path.relative_to(SOURCE).with_suffix(""))
 
 
 def imports(path):
@@ -46,32 +84,41 @@ def imports(path):
     tree = ast.parse(path.read_text())
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.level:
+            base = path.parents[node.level - 1]
             for name in [node.module] if node.module else [a.name for a in node.names]:
-                yield name.split(".")[0], True
+                target = base / name
+                yield name_of(target / "__init__.py" if target.is_dir() else target), True
         elif isinstance(node, ast.ImportFrom):
-            yield f"{node.module}.{node.names[0].name}", False
+            yield node.module, False
         elif isinstance(node, ast.Import):
             yield from ((alias.name, False) for alias in node.names)
 
 
 def test_imports_point_down_the_list():
     """Every file is in the list, and imports only from before it."""
-    assert {path.stem for path in SOURCE.glob("*.py")} == set(ORDER)
-    for path in SOURCE.glob("*.py"):
-        for name, ours in imports(path):
+    files = {name_of(path): path for path in SOURCE.rglob("*.py")}
+    assert set(files) == set(ORDER)
+    for name, path in files.items():
+        for other, ours in imports(path):
             if ours:
-                assert ORDER.index(name) < ORDER.index(path.stem), (path.name, name)
+                assert ORDER.index(other) < ORDER.index(name), (name, other)
 
 
 def test_only_one_file_knows_the_private_parts_of_jax():
-    """And only JAX and NumPy are imported at all."""
-    for path in SOURCE.glob("*.py"):
+    """And only JAX and NumPy are imported at all, besides the standard library."""
+    allowed = {"jax", "numpy", *sys.stdlib_module_names}
+    for path in SOURCE.rglob("*.py"):
         text = path.read_text()
         if path.stem != "_jax_compat":
             assert "jax._src" not in text, path.name
             assert "jax.interpreters" not in text, path.name
         for name, ours in imports(path):
-            allowed = ("jax", "numpy", "__future__", "collections", "typing")
-            assert (
-                ours or name.split(".")[0] in allowed or "." not in name or name.startswith(allowed)
-            ), (path.name, name)
+            assert ours or name.partition(".")[0] in allowed, (path.name, name)
+
+
+def test_the_package_is_light():
+    """What is optional is not imported before somebody asks for it."""
+    optional = ["rich", "tqdm", "matplotlib", "pandas", "xarray"]
+    code = f"import sys, chiplog; print([m for m in {optional} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -47,9 +47,12 @@ class Sink:
         batch: bool = False,
         latency: float = 0.1,
         overflow: str = "wait",
+        owner: Any = None,
     ) -> None:
         self.callback, self.batch = callback, batch
         self.latency, self.overflow = latency, overflow
+        self.owner = owner  # Who raises what goes wrong, if it is not left to `flush`.
+        self.run: Run | None = None  # For what does not come from a program.
         self.dropped = 0
         self.failures = 0
         self.error: BaseException | None = None
@@ -67,16 +70,21 @@ class Sink:
             run.stop = run.stop or stop
             run.done_with.add(self)
         except BaseException as error:
-            self.failures += 1
-            if self.error is None:
-                self.error = error
-                host.failed(self)
-                logger.error(
-                    "The callback %s failed. The program goes on, the callback gets the entries "
-                    "that follow, and chiplog.flush() will raise the error.",
-                    self.name,
-                    exc_info=error,
-                )
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Report an error, the first time, and keep it until somebody wants it raised."""
+        self.failures += 1
+        if self.error is None:
+            self.error = error
+            host.failed(self)
+            logger.error(
+                "%s failed. The program goes on, %s. The error will be raised %s.",
+                f"The callback {self.name}" if self.owner is None else type(self.owner).__name__,
+                "and it gets the entries that follow",
+                "by chiplog.flush()" if self.owner is None else "when it is closed",
+                exc_info=error,
+            )
 
 
 class Run:
@@ -151,9 +159,25 @@ class Host:
             self._runs[run.number] = run
         return run
 
+    def is_worker(self) -> bool:
+        """Say whether we are on the worker thread, where things are delivered."""
+        return threading.current_thread() is self._worker
+
+    def post(self, sink: Sink, item: Any, size: int = 0) -> None:
+        """Queue something that does not come from a program, for a sink to get on the worker."""
+        run = sink.run
+        if run is None:
+            run = sink.run = Run(0, sink)
+
+        def deliver() -> Iterator[None]:
+            sink.call(run, item)
+            yield
+
+        self.put(Chunk(run, deliver, size, 1, time.perf_counter() + sink.latency), "wait")
+
     def _new_run(self, sink: Sink | None) -> Run:
         run = Run(next(self._numbers) & 0x7FFFFFFF, sink)
-        run.unbounded = threading.current_thread() is self._worker
+        run.unbounded = self.is_worker()
         return run
 
     def failed_to_run(self, run: Run) -> None:
@@ -302,8 +326,25 @@ class Host:
                     self._delivered.notify_all()
 
     def flush(self) -> None:
+        """Wait until everything has been delivered, and raise what went wrong."""
+        self.wait()
+        with self._lock:
+            failed, self._failed = self._failed, []
+            broken, self._broken = self._broken, None
+        if broken is not None:
+            raise broken
+        raise_all(errors_of(failed), "Several callbacks of chiplog failed.")
+
+    def errors_of(self, owner: Any) -> list[BaseException]:
+        """Take out what went wrong in the sinks of an owner, so that it is raised once."""
+        with self._lock:
+            mine = [sink for sink in self._failed if owner is sink.owner or owner is sink.callback]
+            self._failed = [sink for sink in self._failed if sink not in mine]
+        return errors_of(mine)
+
+    def wait(self) -> None:
         """Wait for all programs that were started, then until the queue is empty."""
-        if threading.current_thread() is self._worker:
+        if self.is_worker():
             raise LogTypeError(
                 "`chiplog.flush()` was called by a callback, which would wait for itself. Call it "
                 "after the program, on another thread."
@@ -318,11 +359,6 @@ class Host:
             self._wait_until_done(self._put)
             while any(chunk.run.unbounded for chunk in self._queue):  # Of what callbacks started.
                 self._wait_until_done(self._put)
-            failed, self._failed = self._failed, []
-            broken, self._broken = self._broken, None
-        if broken is not None:
-            raise broken
-        _raise(failed)
 
     def close(self) -> None:
         """Deliver everything, and end the worker: the interpreter must not end before it."""
@@ -361,7 +397,8 @@ def flush() -> None:
     host.flush()
 
 
-def _raise(failed: Sequence[Sink]) -> None:
+def errors_of(failed: Sequence[Sink]) -> list[BaseException]:
+    """The first error of each sink; it forgets it."""
     errors = []
     for sink in failed:
         assert sink.error is not None
@@ -369,10 +406,15 @@ def _raise(failed: Sequence[Sink]) -> None:
             sink.error.add_note(f"The callback {sink.name} failed {sink.failures} times.")
         errors.append(sink.error)
         sink.error, sink.failures = None, 0
+    return errors
+
+
+def raise_all(errors: Sequence[BaseException], message: str) -> None:
+    """Raise the error, if there is one; if there are several, all of them."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise BaseExceptionGroup("Several callbacks of chiplog failed.", errors)
+        raise BaseExceptionGroup(message, errors)
 
 
 def _is_ready(token: Any) -> bool:

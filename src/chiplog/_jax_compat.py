@@ -462,3 +462,32 @@ def split(values: Sequence[Any], *lengths: int) -> list[list[Any]]:
         parts.append(list(values[start : start + length]))
         start += length
     return [*parts, list(values[start:])]
+
+
+def numbers_from_host(words: Any, receive: Callable[[Any], Any]) -> Any:
+    """Return `receive(words)`: a number made on the host for each row of words, when this runs.
+
+    Under `vmap` all rows come in one call. It is called once for each time that this is executed.
+    """
+    return numbers_p.bind(words, receive=receive)
+
+
+def _numbers_type(words: Any, *, receive: Callable[[Any], Any]) -> Any:
+    del receive
+    return core.ShapedArray(words.shape[:-1], np.dtype(np.int32))
+
+
+def _lower_numbers(ctx: Any, words: Any, *, receive: Callable[[Any], Any]) -> Any:
+    return _lower_host_call(ctx, words, receive=receive)
+
+
+def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> Any:
+    (words,), (axis,) = args, axes
+    return numbers_p.bind(jax.numpy.moveaxis(words, axis, 0), receive=receive), 0
+
+
+numbers_p = Primitive("numbers_from_host")
+numbers_p.def_impl(lambda words, receive: jax.numpy.asarray(receive(np.asarray(words))))
+numbers_p.def_abstract_eval(_numbers_type)
+mlir.register_lowering(numbers_p, _lower_numbers, cacheable=False)
+batching.primitive_batchers[numbers_p] = _batch_numbers

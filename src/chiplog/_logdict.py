@@ -97,7 +97,7 @@ class LogDict(dict[str, Any]):
         self._valid = dict(valid or {})
         self._dropped = dict(dropped or {})
         self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
-        self._origin: Origin | Callable[[], Origin] | None = None
+        self._origin: Origin | Callable[[], Origin | None] | None = None
 
     def __getattr__(self, name: str) -> dict[str, Any]:
         steps: dict[str, dict[str, Any]] = self.__dict__.get("steps", {})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import LogValueError, MissingExtraError
+from ._extras import load
+from .errors import LogValueError
 
 if TYPE_CHECKING:
     import pandas
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def to_pandas(logs: LogDict) -> pandas.DataFrame:
     """One row per entry, matched by steps; one column per number in an entry."""
-    pandas = _import("pandas")
+    pandas = load("pandas", "`LogDict.to_pandas`", "pandas")
     in_time = [key for key in logs if key in logs.stacked]
     once = {} if not in_time else {key: logs[key] for key in logs if key not in logs.stacked}
     groups = _groups(logs, in_time or list(logs))
@@ -52,7 +52,7 @@ def to_pandas(logs: LogDict) -> pandas.DataFrame:
 
 def to_xarray(logs: LogDict) -> xarray.Dataset:
     """One variable per array, and the steps as coordinates."""
-    xarray = _import("xarray")
+    xarray = load("xarray", "`LogDict.to_xarray`", "xarray")
     in_time = [key for key in logs if key in logs.stacked]
     groups = _groups(logs, in_time)
     variables: dict[str, Any] = {}
@@ -147,13 +147,3 @@ def _columns(label: str, table: Any, mask: Any) -> dict[str, Any]:
         f"{label}[{', '.join(map(str, index))}]": table[(slice(None), *index)]
         for index in np.ndindex(table.shape[1:])
     }
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"`LogDict.to_{name}` needs {name}, which is not installed. "
-            f"Install it with `pip install 'chiplog[{name}]'`."
-        ) from error

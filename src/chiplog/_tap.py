@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from . import _call_rules as _call_rules  # These two fill the table of rules,
@@ -81,10 +82,21 @@ def tap(
         step=1  x=1.416667
         step=2  x=1.414216
     """
-    options = Options(
-        names(argnames, "argnames"), names(tags, "tags"), keep_logs, interval, reduce, prefix
-    )
+    options = checked_options(argnames, tags, keep_logs, interval, reduce, prefix)
     return Tapped(f, options, checked_sink(callback or print_entry, batch, latency, overflow))
+
+
+def checked_options(
+    argnames: str | Iterable[str] | None,
+    tags: str | Iterable[str] | None,
+    keep_logs: bool,
+    interval: int | None,
+    reduce: How | None,
+    prefix: str,
+) -> Options:
+    """Make the options of a tap, if they have a meaning."""
+    chosen = names(argnames, "argnames"), names(tags, "tags")
+    return Options(*chosen, keep_logs, interval, reduce, prefix)
 
 
 def checked_sink(
@@ -143,13 +155,14 @@ class Streamed(Program):
     """One way of calling a tapped function: the same structure and static arguments."""
 
     extra = 1  # The number of the run, and the pace to begin with.
+    steps: tuple[str, ...] = ()  # Given to `call`, and added to every entry, inside of a trace.
     warns = True  # If the options select nothing.
 
     def __init__(self, tap: Tap, *args: Any) -> None:
         super().__init__(*args)
         self._tap, self._pace = tap, Pace()
         if self.traced:
-            self.extra = 0
+            self.extra = len(self.steps)
 
     def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         found = survey(closed, Where())
@@ -160,19 +173,20 @@ class Streamed(Program):
             return stream(closed, found, args, self._tap, begin, self._pace)
         # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
-        marking = _Marking(_current.value, repetitions(found))
+        marking = _Marking(_current.value, self.steps, repetitions(found))
+        count = len(args) - self.extra
 
         def marked(*args: Any) -> list[Any]:
-            outs, _, _ = interpret(closed, args, (), marking, Where())
+            outs, _, _ = interpret(closed, args[:count], args[count:], marking, Where())
             return outs
 
         return jax.jit(marked)(*args), ()
 
-    def call(self, leaves: Sequence[Any], tap: Tap) -> Any:
+    def call(self, leaves: Sequence[Any], tap: Tap, *steps: Any) -> Any:
         """Run the program and return what the user gets."""
         if self.traced:
             with _current(tap):
-                return self.run(leaves)[0]
+                return self.run([*leaves, *steps])[0]
         assert tap.sink is not None
         run = host.begin(tap.sink)
         try:
@@ -192,10 +206,13 @@ _current = jax.make_user_context(default_value=None)
 
 
 class _Marking(Meaning):
-    """Leaves entries where they are, marked as belonging to a tap."""
+    """Leaves entries where they are, marked as belonging to a tap.
 
-    def __init__(self, tap: Tap, repeated: frozenset[Any]) -> None:
-        self._tap, self._repeated = tap, repeated
+    The state is the values of the steps that they get besides their own.
+    """
+
+    def __init__(self, tap: Tap, steps: Sequence[str], repeated: frozenset[Any]) -> None:
+        self._tap, self._steps, self._repeated = tap, steps, repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         nodes = without(nodes, where, self._repeated)
@@ -205,7 +222,12 @@ class _Marking(Meaning):
         def mark(entry: Entry) -> Entry:
             taken = not options.keep_logs
             meta = dataclasses.replace(entry.meta, taps=(*entry.meta.taps, tap), taken=taken)
-            return entry.replace(meta=meta)
+            shape = (*meta.times, *meta.lanes)
+            more = {
+                name: jnp.broadcast_to(value, shape)
+                for name, value in zip(self._steps, state, strict=True)
+            }
+            return entry.replace(meta=meta, steps={**entry.steps, **more})
 
         rest = restrict(nodes, lambda key, entry: not options.selects(key, entry))
         emit(map_entries(mark, mine) + left_over(rest, options))

@@ -223,17 +223,17 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
     return report
 
 
-class _Watched(Streamed):
-    """One way of calling a watched function."""
+class Instrumented(Streamed):
+    """One way of calling a function that something is put into before it is streamed."""
 
     warns = False  # Not in terms of tags.
 
-    def __init__(self, spec: _Spec, *args: Any) -> None:
-        super().__init__(*args)
-        self._spec = spec
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        """What is put into the program."""
+        raise NotImplementedError
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        meaning = _Watching(self._spec, outline(closed, Where()))
+        meaning = self.meaning(closed)
 
         def instrumented(*args: Any) -> list[Any]:
             outs, state, _ = interpret(closed, args, meaning.start(), meaning, Where())
@@ -244,8 +244,54 @@ class _Watched(Streamed):
         return super().interpret(jax.make_jaxpr(instrumented)(*args[:count]), args)
 
 
-class _Watching(Meaning):
-    """Puts `log` calls into a program."""
+class _Watched(Instrumented):
+    """One way of calling a watched function."""
+
+    def __init__(self, spec: _Spec, *args: Any) -> None:
+        super().__init__(*args)
+        self._spec = spec
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        return _Watching(self._spec, outline(closed, Where()))
+
+
+class Instrument(Meaning):
+    """Puts `log` calls into a program, and leaves those that are there."""
+
+    def start(self) -> State:
+        return ()
+
+    def names(self, eqn: JaxprEqn) -> bool:
+        """Say whether something is to be put after a primitive."""
+        del eqn
+        return False
+
+    def enters(self, eqn: JaxprEqn) -> bool:
+        if eqn.primitive is log_p:
+            return True
+        if eqn.primitive in (compat.scan_p, compat.while_p):
+            return True
+        inside = is_call(eqn) or (
+            eqn.primitive is compat.cond_p and "branches_platforms" not in eqn.params
+        )
+        return inside and any(map(self._is_of_interest, subjaxprs(eqn)))
+
+    def _is_of_interest(self, jaxpr: Jaxpr) -> bool:
+        return any(self.enters(eqn) or self.names(eqn) for eqn in open_jaxpr(jaxpr)[0].eqns)
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+        emit(restrict(nodes, lambda key, entry: is_heard(entry)))
+        return (), state
+
+    def ended(self, body: Body, state: State, where: Where) -> State:
+        """The whole program has run."""
+        del body, where
+        return state
+
+
+class _Watching(Instrument):
+    """Puts in what `watch` was asked for."""
 
     def __init__(self, spec: _Spec, items: Sequence[Item]) -> None:
         self._spec = spec
@@ -275,23 +321,8 @@ class _Watching(Meaning):
     def start(self) -> State:
         return jnp.bool_(False) if self._spec.nan else ()
 
-    def enters(self, eqn: JaxprEqn) -> bool:
-        if eqn.primitive is log_p:
-            return True
-        if eqn.primitive in (compat.scan_p, compat.while_p):
-            return True
-        inside = is_call(eqn) or (
-            eqn.primitive is compat.cond_p and "branches_platforms" not in eqn.params
-        )
-        return inside and any(map(self._is_of_interest, subjaxprs(eqn)))
-
-    def _is_of_interest(self, jaxpr: Jaxpr) -> bool:
-        return any(self.enters(eqn) or self._spec.names(eqn) for eqn in open_jaxpr(jaxpr)[0].eqns)
-
-    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        del where
-        emit(restrict(nodes, lambda key, entry: is_heard(entry)))
-        return (), state
+    def names(self, eqn: JaxprEqn) -> bool:
+        return self._spec.names(eqn)
 
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
         item = self._primitives.get(where.spot)

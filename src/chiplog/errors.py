@@ -124,6 +124,42 @@ class StopRun(ChiplogError, RuntimeError):  # noqa: N818 (it is a request)
     """
 
 
+class LoggerStateError(ChiplogError, RuntimeError):
+    """A logger was used outside of its `with`, entered twice, or used again after it was closed.
+
+    Examples:
+        >>> from chiplog.loggers import PrintLogger
+        >>> try:
+        ...     PrintLogger().log({"x": 1}, 0)
+        ... except RuntimeError as error:
+        ...     print(error)
+        PrintLogger was used before it was opened. Write `with PrintLogger(...) as logger:`, and ...
+    """
+
+
+class LogFileError(ChiplogError, OSError):
+    """A logger cannot write where it was told to.
+
+    Examples:
+        >>> from chiplog.loggers import JsonlLogger
+        >>> try:
+        ...     with JsonlLogger("/"):
+        ...         pass
+        ... except OSError as error:
+        ...     print(error)
+        JsonlLogger cannot write to '/': it is a directory. Give the name of a file in it.
+    """
+
+
+class WebhookError(ChiplogError, ConnectionError):
+    """A `WebhookLogger` could not deliver a message.
+
+    Examples:
+        >>> issubclass(WebhookError, ConnectionError)
+        True
+    """
+
+
 class UnsupportedError(ChiplogError, NotImplementedError):
     """A `log` call sits inside a JAX construct that chiplog cannot look into.
 

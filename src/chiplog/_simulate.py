@@ -1,0 +1,224 @@
+"""The driver of a simulation: warm-up, production, loggers, and keys that can be made again."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ._host import logger as reports
+from .errors import LogTypeError, LogValueError
+from .loggers import Logger, NullLogger
+
+S = TypeVar("S")
+WARM_UP = 0xFFFFFFFF  # The last number that a key can be folded with: no step gets that far.
+
+
+def key_chain(key: Any, start: int = 0) -> Iterator[Any]:
+    """Yield a key for every step: `jax.random.fold_in(key, i)` for i from `start` on.
+
+    The key of a step depends on its number alone, so a run that goes on from a checkpoint gets the
+    same keys as one that was not interrupted.
+
+    Examples:
+        >>> import chiplog, itertools, jax
+        >>> keys = chiplog.key_chain(jax.random.key(0))
+        >>> third = list(itertools.islice(keys, 3))[2]
+        >>> bool(third == next(chiplog.key_chain(jax.random.key(0), start=2)))
+        True
+    """
+    while True:
+        yield jax.random.fold_in(key, start)
+        start += 1
+
+
+def simulate(
+    step: Callable[[Any, S], S],
+    state: S,
+    n_steps: int,
+    *,
+    key: Any,
+    logger: Any = None,
+    warmup: int = 0,
+    inner: int = 1,
+    donate: bool = True,
+    start_step: int = 0,
+) -> S:
+    """Run a simulation, and hand its states to a logger.
+
+    Calls `step(key, state)` as often as asked for, and `logger.log(state, i)` after step i. The
+    logger is opened before the first step, and closed at the end, unless it is open already. The
+    trajectory does not depend on the logger, nor on `inner`, to the last bit: all steps run in the
+    same compiled loop.
+
+    Ctrl-C ends the run after the steps that are under way: the loggers are closed, and the state so
+    far is returned. A second Ctrl-C interrupts.
+
+    Args:
+        step: A function of a key and a state that returns the next state, a pytree like the first.
+        state: The state to begin with. It is copied, so it stays yours.
+        n_steps: How many steps to log.
+        key: From `jax.random`. Step i gets the i-th key of `chiplog.key_chain(key)`.
+        logger: Anything with `log(state, step)` that is a context manager.
+        warmup: So many steps before, which are not logged, with keys of their own.
+        inner: How many steps may run on the device without the host. Loggers still get all they ask
+            for: a step whose state one wants (`logger.wants(i)`) ends the loop early.
+        donate: Whether a step may overwrite the buffers of the state before it.
+        start_step: The number of the first step, to go on with a run.
+
+    Examples:
+        >>> import chiplog, jax
+        >>> from chiplog.loggers import PrintLogger
+        >>> def step(key, x):
+        ...     return 0.5 * x + 0.0 * jax.random.normal(key)
+        >>> x = chiplog.simulate(step, 1.0, 7, key=jax.random.key(0), logger=PrintLogger(every=3))
+        step 0  value=0.5
+        step 3  value=0.0625
+        step 6  value=0.0078125
+    """
+    for name, count in (("n_steps", n_steps), ("warmup", warmup), ("start_step", start_step)):
+        _check_count(name, count, 0)
+    _check_count("inner", inner, 1)
+    logger = NullLogger() if logger is None else logger
+    _check_logger(logger)
+    state = _settled(step, key, state)
+    advance = _advance(step, donate)
+    with _interruptible() as interrupted:
+        warm = jax.random.fold_in(key, WARM_UP)
+        for first in range(0, warmup, inner):
+            if interrupted():
+                return state
+            state = advance(warm, state, first, min(inner, warmup - first))
+        with _opened(logger):
+            i, end = start_step, start_step + n_steps
+            while i < end and not interrupted():
+                count = _until_wanted(logger, i, min(inner, end - i))
+                state = advance(key, state, i, count)
+                i += count
+                _tell(logger, state, i - 1, count)
+        if i < end:
+            reports.warning("Interrupted after step %d of %d; the logs are complete.", i - 1, end)
+    return state
+
+
+def _advance(step: Callable[..., Any], donate: bool) -> Callable[..., Any]:
+    """Compile a loop of steps, once for each function."""
+    try:
+        known = _compiled.setdefault(step, {})
+    except TypeError:  # It cannot be referred to weakly.
+        return _compile(lambda: step, donate)
+    if donate not in known:
+        known[donate] = _compile(weakref.ref(step), donate)
+    compiled: Callable[..., Any] = known[donate]
+    return compiled
+
+
+_compiled: weakref.WeakKeyDictionary[Any, dict[bool, Any]] = weakref.WeakKeyDictionary()
+
+
+def _compile(step: Callable[[], Any], donate: bool) -> Callable[..., Any]:
+    # The number of steps is not part of the program: one and the same runs whatever `inner` is, and
+    # whoever listens, so that every bit is the same.
+    def advance(key: Any, state: Any, first: Any, count: Any) -> Any:
+        def body(i: Any, state: Any) -> Any:
+            return step()(jax.random.fold_in(key, i), state)
+
+        return lax.fori_loop(first, first + count, body, state)
+
+    return jax.jit(advance, donate_argnums=1 if donate else ())  # type: ignore[no-any-return]
+
+
+def _settled(step: Callable[..., Any], key: Any, state: Any) -> Any:
+    """Copy the state, as arrays of the types that a step returns."""
+    state = jax.tree.map(jnp.array, state)
+    try:
+        after = jax.eval_shape(step, key, state)
+    except Exception as error:
+        error.add_note("This was raised by the `step` that was given to `chiplog.simulate`.")
+        raise
+    before, then = jax.tree.structure(state), jax.tree.structure(after)
+    if before != then:
+        raise LogTypeError(
+            "`step` must return a state like the one it gets, but it gets and returns:\n"
+            f"  {before}\n  {then}"
+        )
+    pairs = zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(after), strict=True)
+    for (path, old), new in pairs:
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise LogTypeError(
+                f"`step` must return a state like the one it gets, but state"
+                f"{jax.tree_util.keystr(path)} is {jax.typeof(old).str_short()} before, and "
+                f"{new.str_short() if hasattr(new, 'str_short') else new} after it. Convert it in "
+                "`step`, or begin with the other type."
+            )
+    return jax.tree.map(lambda old, new: lax.convert_element_type(old, new.dtype), state, after)
+
+
+def _until_wanted(logger: Any, first: int, most: int) -> int:
+    """How many steps to run until there is a state that the logger wants, at most `most`."""
+    if isinstance(logger, Logger):
+        for count in range(1, most):
+            if logger.wants(first + count - 1):
+                return count
+        return most
+    return 1
+
+
+def _tell(logger: Any, state: Any, step: int, count: int) -> None:
+    if not isinstance(logger, Logger):
+        logger.log(state, step)
+        return
+    if logger.wants(step):
+        logger.log(state, step)
+        count -= 1
+    if count:
+        logger.skipped(count)
+
+
+@contextlib.contextmanager
+def _opened(logger: Any) -> Iterator[None]:
+    if isinstance(logger, Logger) and logger.is_open:
+        yield  # It belongs to somebody else, who closes it.
+    else:
+        with logger:
+            yield
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C ask for an end, the first time. Only the main thread gets to know of it."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _check_count(name: str, count: Any, least: int) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise LogValueError(f"`{name}` must be a whole number from {least} on, not {count!r}.")
+
+
+def _check_logger(logger: Any) -> None:
+    if not all(hasattr(logger, name) for name in ("log", "__enter__", "__exit__")):
+        raise LogTypeError(
+            f"`logger` must be a context manager with a `log(state, step)`, not {logger!r}."
+        )

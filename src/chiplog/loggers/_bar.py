@@ -1,0 +1,73 @@
+"""A progress bar: of tqdm in a terminal or notebook, and lines of text elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+from .._extras import load
+
+SELDOM = 10.0  # Seconds between lines, where there is no bar.
+OFTEN = 0.1  # Between updates of a bar.
+
+
+class Bar:
+    """Shows how many of `total` have been done; None: nobody knows how many there are."""
+
+    def __init__(
+        self,
+        total: float | None,
+        description: str = "",
+        position: int | None = None,
+        file: TextIO | None = None,
+        unit: str = "it",
+    ) -> None:
+        auto = load("tqdm.auto", "A progress bar", "progress").tqdm
+        self._file = file or sys.stderr
+        notebook = file is None and any(c.__name__ == "tqdm_notebook" for c in auto.__mro__)
+        self._meter = auto.format_meter
+        self._about = {"total": total, "prefix": description, "unit": unit, "ncols": 80}
+        self._begun, self._said = time.monotonic(), 0.0
+        self._done, self._postfix = 0.0, ""
+        self._bar: Any = None
+        if notebook or self._file.isatty():
+            self._bar = auto(
+                total=total,
+                desc=description or None,
+                position=position,
+                file=None if notebook else self._file,
+                leave=not position,
+                unit=unit,
+                dynamic_ncols=True,
+                mininterval=0,
+            )
+
+    def update(self, done: float, postfix: str = "") -> None:
+        """Show how much has been done."""
+        self._done, self._postfix = done, postfix or self._postfix
+        if self._bar is not None:
+            self._bar.n = done
+            self._bar.set_postfix_str(self._postfix, refresh=False)
+            self._bar.refresh()
+        elif time.monotonic() - max(self._said, self._begun) >= SELDOM:
+            self._say()
+
+    def restart(self) -> None:
+        """Begin again, as a loop inside of another does."""
+        self._begun = time.monotonic()
+        if self._bar is not None:
+            self._bar.reset()
+
+    def close(self) -> None:
+        """Show the last state, and leave it there."""
+        if self._bar is not None:
+            self._bar.close()
+        else:
+            self._say()
+
+    def _say(self) -> None:
+        self._said = time.monotonic()
+        elapsed = self._said - self._begun
+        line = self._meter(self._done, elapsed=elapsed, postfix=self._postfix, **self._about)
+        print(line.strip(), file=self._file, flush=True)

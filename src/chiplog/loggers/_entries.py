@@ -1,0 +1,58 @@
+"""Take what a tap delivers apart: entries of a batch, and the step of an entry."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._logdict import LogDict, Origin
+
+
+def rows(logs: LogDict) -> Iterator[LogDict]:
+    """Yield the entries of a batch, one by one."""
+    keys = tuple(logs)
+    if not keys:
+        return
+    axes = {key: (one.lanes, one.own) for key, one in ((k, logs.series(k)) for k in keys)}
+    for row in range(len(jax.tree.leaves(logs[keys[0]])[0])):
+
+        def cut(x: Any, row: int = row) -> Any:
+            return x[row]
+
+        entry = LogDict(
+            {key: jax.tree.map(cut, value) for key, value in logs.items()},
+            steps={name: jax.tree.map(cut, at) for name, at in logs.steps.items()},
+            valid={key: cut(mask) for key, mask in logs._valid.items()},
+        )
+        entry._axes = axes
+        entry._origin = functools.partial(_origin_of_row, logs, row)
+        yield entry
+
+
+def _origin_of_row(logs: LogDict, row: int) -> Origin | None:
+    origin = logs.origin
+    if origin is None:
+        return None
+    return dataclasses.replace(origin, iteration=tuple(np.asarray(origin.iteration)[row].tolist()))
+
+
+def step_of(logs: LogDict, counts: dict[Any, int]) -> int | float:
+    """The step of an entry: a named one, or the iteration of its loop, or a count of its kind."""
+    name = "step" if "step" in logs.steps else next(iter(logs.steps), None)
+    if name is not None:
+        key, at = next(iter(logs.steps[name].items()))
+        if np.ndim(at):  # Of several lanes, the one that is ahead.
+            at = np.asarray(at)[np.asarray(logs.series(key).mask)].max()
+        number = np.asarray(at).item()
+        return int(number) if number == int(number) else float(number)
+    origin = logs.origin
+    if origin is not None and len(origin.iteration) == 1:
+        return int(origin.iteration[0])
+    kind = (origin and origin.site, tuple(logs))
+    counts[kind] = counts.get(kind, -1) + 1
+    return counts[kind]

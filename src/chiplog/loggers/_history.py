@@ -1,0 +1,35 @@
+"""The course of a number over a run of any length, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+
+
+class History:
+    """Points of a curve, spread evenly over the run: when it is full, every other one goes."""
+
+    def __init__(self, most: int) -> None:
+        self.steps: list[float] = []
+        self.values: list[float] = []
+        self.lowest, self.highest = math.inf, -math.inf
+        self.latest = self.latest_step = math.nan
+        self.count = 0
+        self._most, self._stride = most, 1
+
+    def add(self, step: float, value: float) -> None:
+        """Add a point."""
+        self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
+        self.latest, self.latest_step = value, step
+        if self.count % self._stride == 0:
+            self.steps.append(step)
+            self.values.append(value)
+            if len(self.steps) > self._most:
+                self.steps, self.values = self.steps[::2], self.values[::2]
+                self._stride *= 2
+        self.count += 1
+
+    def curve(self) -> tuple[list[float], list[float]]:
+        """The points, and the latest one in any case."""
+        if self.steps and self.steps[-1] == self.latest_step:
+            return self.steps, self.values
+        return [*self.steps, self.latest_step], [*self.values, self.latest]

@@ -1,0 +1,59 @@
+"""Records as JSON: one object, on one line, that any reader of JSON can read.
+
+JSON has no NaN and no infinities, so they are the strings "NaN", "Infinity" and "-Infinity". A lane
+that did not log is null, and a complex number is `[real, imaginary]`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ._record import Record
+
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def as_json(record: Record) -> str:
+    """Write a record as one line of JSON."""
+    about: dict[str, Any] = {"_step": record.step, "_time": record.time}
+    if record.tags:
+        about["_tags"] = list(record.tags)
+    steps = {name: _plain(at, None) for name, at in record.steps.items()}
+    values = {name: _plain(x, record.valid.get(name)) for name, x in record.values.items()}
+    # Where a step and a value have the same name, the value keeps it.
+    taken = {f"_{name}" if name in values else name: at for name, at in steps.items()}
+    return json.dumps({**about, **taken, **values}, allow_nan=False)
+
+
+def from_json(line: str) -> dict[str, Any]:
+    """Read a line that `as_json` wrote."""
+    return {name: _number(value) for name, value in json.loads(line).items()}
+
+
+def _plain(value: Any, valid: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], -1)
+    if array.dtype.kind == "V" or jnp.issubdtype(array.dtype, np.floating):
+        array = array.astype(np.float64)  # Exact, for every float that JAX knows.
+    cells = array.astype(object)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        cells[np.isnan(array)] = "NaN"
+        cells[np.isposinf(array)] = "Infinity"
+        cells[np.isneginf(array)] = "-Infinity"
+    if valid is not None and not np.all(valid):
+        cells[~np.asarray(valid)] = None
+    return cells.tolist()
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number(x) for x in value]
+    return _NUMBERS.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,109 @@
+"""The life of a logger: it is opened once, used, and closed once.
+
+The three methods of a logger are wrapped with these, in the class that defines them. A method that
+calls that of its base class, through `super()`, is only checked once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .._host import host, raise_all
+from ..errors import LoggerStateError
+
+
+def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap `__enter__`."""
+
+    @functools.wraps(enter)
+    def wrapped(self: Any) -> Any:
+        if self._phase == "opening":  # A subclass calls its base class.
+            return enter(self)
+        if self._phase != "new":
+            raise LoggerStateError(misuse(self, "entered"))
+        self._phase = "opening"
+        try:
+            entered = enter(self)
+        except BaseException:
+            self._phase = "closed"
+            raise
+        self._phase = "open"
+        return self if entered is None else entered
+
+    return wrapped
+
+
+def logging(log: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `log`."""
+
+    @functools.wraps(log)
+    def wrapped(self: Any, state: Any, step: int) -> None:
+        if self._phase != "open":
+            raise LoggerStateError(misuse(self, "used"))
+        if self.concurrent:
+            log(self, state, step)
+        else:
+            with self._lock:
+                log(self, state, step)
+
+    return wrapped
+
+
+def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `__exit__`."""
+
+    @functools.wraps(leave)
+    def wrapped(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+        if self._phase == "closing":
+            return leave(self, kind, error, trace)
+        if self._phase != "open":
+            raise LoggerStateError(misuse(self, "closed"))
+        errors: list[BaseException] = []
+        result = None
+
+        def attempt(act: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return act(*args)
+            except BaseException as failure:
+                errors.append(failure)
+
+        if not host.is_worker():
+            attempt(host.wait)
+        for child in reversed(self._runs.values()):
+            if child.is_open:
+                attempt(child.__exit__, kind, error, trace)
+        self._phase = "closing"
+        result = attempt(leave, self, kind, error, trace)
+        self._phase = "closed"
+        finish(self, error, host.errors_of(self) + errors)
+        return result
+
+    return wrapped
+
+
+def finish(logger: Any, error: BaseException | None, errors: list[BaseException]) -> None:
+    """Raise what went wrong in a logger; but not in the place of what went wrong in the run."""
+    if error is None:
+        raise_all(errors, f"Several things went wrong in {type(logger).__name__}.")
+    else:
+        for failure in errors:
+            if failure is not error:
+                error.add_note(f"Besides, {type(logger).__name__} failed: {failure!r}")
+
+
+def misuse(logger: Any, used: str) -> str:
+    """Say what is wrong with how a logger is used."""
+    name = type(logger).__name__
+    if logger._phase == "new":
+        return (
+            f"{name} was {used} before it was opened. Write `with {name}(...) as logger:`, and use "
+            "it inside of that block."
+        )
+    if logger._phase == "closed":
+        return (
+            f"{name} was {used} after it was closed (or could not be opened). A logger is used "
+            f"once: make a new {name} for the next `with`."
+        )
+    return f"{name} was {used} while it is open already. Use the one that is open."

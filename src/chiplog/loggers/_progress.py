@@ -1,0 +1,200 @@
+"""Progress bars for compiled programs: `chiplog.progress`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TextIO, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._entry import Entry, Meta
+from .._interpret import Body, State, Where
+from .._jax_compat import Jaxpr
+from .._log import emit
+from .._logdict import LogDict
+from .._outline import matches
+from .._plan import Options, names
+from .._tap import Tapped, checked_sink
+from .._watch import Instrument, Instrumented
+from ..errors import LogTypeError, LogValueError
+from ._bar import Bar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TICK = "chiplog.progress"  # The tag of what is logged.
+REFRESH = 0.25  # Seconds between updates.
+SLOW = 0.5  # An inner loop that takes less is not shown.
+END = "end"
+
+
+def progress(
+    f: Callable[P, T],
+    *,
+    where: str | Iterable[str] = "**",
+    depth: int = 2,
+    fraction: Callable[[list[Any]], Any] | None = None,
+    description: str = "",
+    file: TextIO | None = None,
+) -> Tapped[P, T]:
+    """Show progress bars for the loops of a function, which needs no change for it.
+
+    A scan has a bar with a total, and a while loop a counter. Loops inside of others have a bar
+    below theirs, if they take long enough to be seen. Under `vmap` there is one bar for all lanes.
+    Bars are updated a few times a second, however fast the loop is. Needs the extra
+    `chiplog[progress]`.
+
+    Args:
+        f: Any function of JAX code, jitted or not.
+        where: Only the loops at these addresses, as `chiplog.primitives(f, ...)` shows them.
+        depth: How deeply loops may be nested to be shown.
+        fraction: For while loops: takes the list of the arrays of the carry, and returns how much
+            is done, between 0 and 1. Of several lanes, the slowest counts.
+        description: In front of the bars; by default the name of the function.
+        file: Where to print. By default the standard error.
+
+    Examples:
+        >>> import chiplog, jax, sys
+        >>> def f(x):
+        ...     return jax.lax.fori_loop(0, 1000, lambda i, x: x + 1.0, x)
+        >>> y = chiplog.progress(f, file=sys.stdout)(0.0); chiplog.flush()
+        f: 100%|...| 1000/1000 [00:00<00:00, ...]
+    """
+    if fraction is not None and not callable(fraction):
+        raise LogTypeError(f"`fraction` is a function of the carry, not {fraction!r}.")
+    if not isinstance(depth, int) or depth < 1:
+        raise LogValueError(f"`depth` is a whole number above 0, not {depth!r}.")
+    bars = Bars(description or getattr(f, "__name__", ""), file)
+    sink = checked_sink(bars, True, REFRESH, "wait")
+    options = Options(None, (TICK,), False, None, None, "")
+    about = (names(where, "where") or (), depth, fraction)
+    return Progressing(f, options, sink, _Ticked, *about)
+
+
+class Progressing(Tapped[P, T]):
+    """A function with progress bars."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return super().__call__(*args, **kwargs)
+        except BaseException:
+            self._sink.callback.close()  # type: ignore[attr-defined]
+            raise
+
+
+class _Ticked(Instrumented):
+    """One way of calling a function with progress bars."""
+
+    def __init__(
+        self,
+        where: tuple[str, ...],
+        depth: int,
+        fraction: Callable[[list[Any]], Any] | None,
+        *args: Any,
+    ) -> None:
+        super().__init__(*args)
+        self._about = (where, depth, fraction)
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        return _Ticking(*self._about)
+
+
+class _Ticking(Instrument):
+    """Logs that an iteration has ended, and at the end of the program that it has."""
+
+    def __init__(
+        self, where: tuple[str, ...], depth: int, fraction: Callable[[list[Any]], Any] | None
+    ) -> None:
+        self._where, self._depth, self._fraction = where, depth, fraction
+
+    def stepped(self, body: Body, state: State, where: Where) -> State:
+        address, length = str(where), where.path[-1].length
+        if len(where.path) <= self._depth and any(matches(address, p) for p in self._where):
+            value: Any = jnp.int32(0)
+            if length is None and self._fraction is not None:
+                value = self._fraction(list(body.outs[: body.carried]))
+                value, length = jnp.asarray(value, jnp.float32), -1
+            # The callback knows nothing of the program but what it is told by the key.
+            _tick(f"{address} {'' if length is None else length}", value)
+        return state
+
+    def ended(self, body: Body, state: State, where: Where) -> State:
+        _tick(END, jnp.int32(0))
+        return state
+
+
+def _tick(key: str, value: Any) -> None:
+    emit((Entry({key: value}, {}, None, Meta((TICK,))),))
+
+
+class Bars:
+    """The bars of a program. It is called with what the loops have done."""
+
+    def __init__(
+        self,
+        description: str,
+        file: TextIO | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._description, self._file, self._clock = description, file, clock
+        self._bars: dict[str, Bar] = {}
+        self._since: dict[str, tuple[Any, float]] = {}  # When an execution of a loop began.
+
+    def __call__(self, logs: LogDict) -> None:
+        for key, values in logs.items():
+            if key == END:
+                self.close()
+                continue
+            assert logs.origin is not None
+            address, _, length = key.rpartition(" ")
+            done: float = int(logs.origin.iteration[-1][-1]) + 1
+            if length == "-1":
+                done = round(100 * _slowest(values[-1], logs.series(key).mask[-1]), 1)
+            outer = tuple(logs.origin.iteration[-1][:-1].tolist())
+            self._update(address, outer, done, _total(length))
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        for bar in reversed(self._bars.values()):
+            bar.close()
+        self._bars, self._since = {}, {}
+
+    def _update(self, address: str, outer: Sequence[int], done: float, total: int | None) -> None:
+        now = self._clock()
+        execution, began = self._since.get(address, (None, now))
+        again = execution != outer
+        if again:
+            began = now
+            self._since[address] = outer, now
+        bar = self._bars.get(address)
+        if bar is None:
+            # What takes no time would only flicker.
+            if outer and now - began < SLOW:
+                return
+            self._close_siblings(address)
+            level = address.count("/")
+            label = self._description if not level else address.rpartition("/")[2]
+            bar = self._bars[address] = Bar(total, label, level, self._file)
+        elif again and outer:
+            bar.restart()
+        bar.update(done)
+
+    def _close_siblings(self, address: str) -> None:
+        """A loop begins, so those before it, in the same loop, are over."""
+        level = address.count("/")
+        for other in [a for a in self._bars if a.count("/") >= level]:
+            self._bars.pop(other).close()
+
+
+def _total(length: str) -> int | None:
+    if length == "-1":
+        return 100  # Percent.
+    return int(length) if length else None
+
+
+def _slowest(fractions: Any, mask: Any) -> float:
+    """What the slowest lane that is still at it has done."""
+    running = np.asarray(fractions)[np.asarray(mask)]
+    return float(np.clip(running, 0, 1).min()) if running.size else 1.0

@@ -1,0 +1,151 @@
+"""What a logger is given, as names and values: an entry of a tap, or the state of a Python loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._logdict import LogDict
+from .._show import as_line
+from ..errors import LogTypeError, LogValueError
+
+SCALARS = (bool, int, float, complex, str, np.generic)
+
+
+@dataclasses.dataclass
+class Record:
+    """One entry, on the host.
+
+    Examples:
+        >>> import numpy as np
+        >>> record = Record(3, {"loss": np.float32(0.5)})
+        >>> record.step, record.values["loss"].item()
+        (3, 0.5)
+    """
+
+    step: int
+    values: dict[str, Any]  # Arrays, numbers and strings by name.
+    steps: dict[str, Any] = dataclasses.field(default_factory=dict)  # Those with a name.
+    valid: dict[str, Any] = dataclasses.field(default_factory=dict)  # By key, lanes that logged.
+    tags: tuple[str, ...] = ()
+    time: float = dataclasses.field(default_factory=time.time)
+
+    def line(self) -> str:
+        """The values on one line, as text."""
+        logs = LogDict(self.values, valid=self.valid)
+        return as_line(logs)
+
+
+def make_record(state: Any, step: int) -> Record:
+    """Name the values of a state, or of an entry of a tap, without reading them."""
+    record = Record(step, dict(_named(state, "")))
+    if isinstance(state, LogDict):
+        record.steps = {name: next(iter(at.values())) for name, at in state.steps.items() if at}
+        record.valid = {
+            name: mask
+            for key, mask in state._valid.items()
+            for name in record.values
+            if name == key or name.startswith(f"{key}/")
+        }
+        if state.origin is not None:
+            record.tags, record.time = state.origin.tags, state.origin.time
+    return record
+
+
+def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a tree by their path, dictionaries in their own order."""
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _named(child, _joined(name, str(key)))
+    elif isinstance(value, jax.core.Tracer):
+        raise LogTypeError(
+            f"`log(state, step)` was called inside of a function that is being traced: {name!r} is "
+            f"{value}. In there, use `chiplog.log`, and call the function through `logger.tap`."
+        )
+    elif isinstance(value, (jax.Array, np.ndarray, *SCALARS)):
+        yield name or "value", value
+    elif value is not None:
+        children = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)[0]
+        if len(children) == 1 and children[0][1] is value:
+            what = f"The state has {name!r}, which" if name else "The state"
+            raise LogTypeError(
+                f"{what} is of type {type(value).__name__}: neither an array nor a number, and no "
+                "pytree of them. Register its type with `jax.tree_util.register_dataclass`, or "
+                "give the logger a `view` that takes numbers out of it."
+            )
+        for path, child in children:
+            key = jax.tree_util.keystr(path, simple=True, separator="/")
+            yield from _named(child, _joined(name, key))
+
+
+def _joined(name: str, key: str) -> str:
+    return f"{name}/{key}" if name else key
+
+
+def snapshot(values: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Copy values, so that they outlive donation; return the copies, and their size in bytes.
+
+    Arrays stay on their devices, so nobody waits for them.
+    """
+    names = [name for name, value in values.items() if isinstance(value, jax.Array)]
+    for name in names:
+        if values[name].is_deleted():
+            raise LogValueError(
+                f"{name!r} has been donated to another computation, so its value is gone. Call "
+                "`log` with the state that a step returned, before the next step gets it."
+            )
+    arrays = [values[name] for name in names]
+    try:
+        copies = _copied(arrays)
+    except ValueError:  # They are on different devices.
+        copies = [jnp.copy(x) for x in arrays]
+    copied = dict(zip(names, copies, strict=True))
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            copied[name] = value.copy()
+    size = sum(getattr(x, "nbytes", 8) for x in copied.values())
+    return {name: copied.get(name, value) for name, value in values.items()}, size
+
+
+@jax.jit
+def _copied(arrays: list[Any]) -> list[Any]:
+    return [jnp.copy(x) for x in arrays]
+
+
+def read(values: dict[str, Any]) -> dict[str, Any]:
+    """Wait for arrays, and bring them to the host."""
+    return {name: _read(name, value) for name, value in values.items()}
+
+
+def _read(name: str, value: Any) -> Any:
+    if not isinstance(value, jax.Array):
+        return value
+    if value.is_deleted():
+        raise LogValueError(f"{name!r} has been donated to another computation: its value is gone.")
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    return np.asarray(value)
+
+
+def scalar(value: Any, valid: Any = None) -> float | None:
+    """One number that stands for a value: itself, or the mean of an array; None if there is none.
+
+    Lanes that did not log do not count.
+    """
+    if isinstance(value, str):
+        return None
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        array = np.abs(array)
+    if not (array.dtype.kind in "biuf" or jnp.issubdtype(array.dtype, np.floating)):
+        return None
+    array = array.astype(np.float64)
+    if valid is not None and np.shape(valid) == array.shape[: np.ndim(valid)]:
+        array = array[np.asarray(valid)]
+    return float(array.mean()) if array.size else None

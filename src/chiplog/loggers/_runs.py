@@ -1,0 +1,167 @@
+"""One run for every key that `init` is given, also under `vmap` and `jit`.
+
+`init` is a call of the host, which gives every key a number. The number travels through the program
+as a value, and becomes a step of every entry; so whatever `vmap` does to the entries, each lane
+still says which run it belongs to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _jax_compat as compat
+from .._logdict import LogDict, from_series
+from .._series import Series
+from .._tap import Streamed
+from ..errors import LogTypeError
+
+RUN = "chiplog.run"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInfo:
+    """A run that `init` opened: the `number`-th of its logger, and the key it was given.
+
+    Examples:
+        >>> RunInfo(2, (0, 7), ()).name
+        'run-2'
+    """
+
+    number: int
+    key: tuple[int, ...]  # The words of the key.
+    lane: tuple[int, ...]  # Which lane of the vmaps around `init`.
+
+    @property
+    def name(self) -> str:
+        """A name for files and labels."""
+        return f"run-{self.number}"
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LoggerState:
+    """What `logger.init(key)` returns: says which run entries belong to.
+
+    Examples:
+        >>> import jax
+        >>> from chiplog.loggers import RingBufferLogger
+        >>> with RingBufferLogger(3) as logger:
+        ...     states = jax.vmap(logger.init)(jax.random.split(jax.random.key(0), 2))
+        >>> states.run.tolist()
+        [0, 1]
+    """
+
+    run: Any
+
+
+def open_runs(key: Any, opened: Callable[[list[tuple[int, ...]], tuple[int, ...]], int]) -> Any:
+    """Have runs opened for a key, or for every lane of it; return their numbers.
+
+    `opened` gets the words of all keys and the sizes of the vmaps, and returns the first number.
+    """
+    words = _words(key)
+
+    def receive(words: Any) -> Any:
+        lanes = words.shape[:-1]
+        keys = [tuple(row) for row in words.reshape(-1, words.shape[-1]).tolist()]
+        first = opened(keys, lanes)
+        return np.arange(first, first + len(keys), dtype=np.int32).reshape(lanes)
+
+    return compat.numbers_from_host(words, receive)
+
+
+def _words(key: Any) -> Any:
+    """The words of a key: typed, raw, or just a number."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.ndim:
+            raise LogTypeError(
+                f"`init` opens one run for one key, but got an array of {key.shape} keys. Write "
+                "`jax.vmap(logger.init)(keys)` for one run each."
+            )
+        return jax.random.key_data(key).reshape(-1)
+    try:
+        words = jnp.asarray(key)
+    except TypeError as error:
+        raise LogTypeError(f"`init` takes a key of `jax.random`, not {key!r}.") from error
+    if not jnp.issubdtype(words.dtype, jnp.integer) or words.ndim > 1:
+        raise LogTypeError(
+            f"`init` takes a key of `jax.random`, or a whole number, not {words.dtype} of shape "
+            f"{words.shape}."
+        )
+    return words.reshape(-1)
+
+
+class OfRuns(Streamed):
+    """A tapped program whose entries say which run they belong to."""
+
+    steps = (RUN,)
+
+
+def split(logs: LogDict, axes_of: Callable[[int], int]) -> Iterator[tuple[int, LogDict]]:
+    """Yield the numbers of the runs that entries belong to, and the entries of each.
+
+    `axes_of` says in how many vmaps a run was opened: so many lane axes tell runs apart. The
+    others, of vmaps further in, stay.
+    """
+    series = {key: logs.series(key) for key in logs}
+    first = next(iter(series.values()))
+    numbers, front = np.asarray(first.steps[RUN]), int(first.stacked)
+    mask = np.broadcast_to(first.mask, numbers.shape)
+    if not mask.any():
+        return
+    telling = _telling(numbers, front, axes_of(int(numbers[mask][0])))
+    for lane in np.ndindex(*(numbers.shape[axis] for axis in telling)):
+        index: list[Any] = [slice(None)] * numbers.ndim
+        for axis, at in zip(telling, lane, strict=True):
+            index[axis] = at
+        here = tuple(index)
+        happened = mask[here]
+        if not happened.any():
+            continue
+        number = int(numbers[here][happened][0])
+        rows = happened.reshape(len(happened), -1).any(1) if front else None
+        mine = {key: _part(one, here, rows, len(telling)) for key, one in series.items()}
+        part = from_series(mine)
+        part._origin = _origin_of(logs, rows)
+        yield number, part
+
+
+def _telling(numbers: Any, front: int, count: int) -> list[int]:
+    """The `count` lane axes that tell runs apart: those along which the number changes.
+
+    An axis of length one has nothing to change, so of those the outer ones are taken.
+    """
+    lanes = range(front, numbers.ndim)
+    changing = [a for a in lanes if (numbers != np.take(numbers, [0], a)).any()]
+    single = [a for a in lanes if numbers.shape[a] == 1]
+    return sorted([*changing, *single][:count])
+
+
+def _part(one: Series, here: tuple[Any, ...], rows: Any, removed: int) -> Series:
+    def cut(x: Any) -> Any:
+        if np.ndim(x) < len(here):
+            return x
+        chosen = x[here]
+        return chosen if rows is None else chosen[rows]
+
+    steps = {name: at for name, at in one.steps.items() if name != RUN}
+    part = dataclasses.replace(one, steps=steps).map(cut, lanes=one.lanes - removed)
+    if part.valid is not None and np.all(part.valid):
+        part = dataclasses.replace(part, valid=None)
+    return part
+
+
+def _origin_of(logs: LogDict, rows: Any) -> Callable[[], Any] | None:
+    def origin() -> Any:
+        whole = logs.origin
+        if whole is None or rows is None:
+            return whole
+        return dataclasses.replace(whole, iteration=whole.iteration[rows])
+
+    return origin

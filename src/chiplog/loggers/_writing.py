@@ -1,0 +1,88 @@
+"""What the loggers that write something have in common: numbers by name, on chiplog's own thread.
+
+The thread of the user's loop only copies what is to be written, on the device, and hands it over.
+So nobody waits for the device, nor for a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from .._host import Sink, host
+from ..errors import LogTypeError
+from ._frequency import Frequency, Schedule, kind_of
+from ._logger import Logger
+from ._record import Record, make_record, read, snapshot
+
+View = Callable[[Any], Any]
+
+
+class WritingLogger(Logger[Any]):
+    """A logger that writes records. Derive from it and write `write`; `open` and `close` if need
+    be.
+
+    `view` takes what is to be written out of the state; `every` says how often.
+
+    Examples:
+        >>> class Collect(WritingLogger):
+        ...     def open(self):
+        ...         self.seen = []
+        ...     def write(self, record):
+        ...         self.seen.append((record.step, float(record.values["x"])))
+        >>> with Collect(view=lambda state: {"x": state[0]}, every=2) as logger:
+        ...     for i in range(4):
+        ...         logger.log((i, "something else"), i)
+        >>> logger.seen
+        [(0, 0.0), (2, 2.0)]
+    """
+
+    concurrent = True
+
+    def __init__(self, *, view: View | None = None, every: Frequency | int | None = None) -> None:
+        if view is not None and not callable(view):
+            raise LogTypeError(f"`view` is a function of the state, not {view!r}.")
+        self._view, self._schedule = view, Schedule(every)
+        self._sink = Sink(self._receive, owner=self)
+
+    def open(self) -> None:
+        """Get ready to write."""
+
+    def write(self, record: Record) -> None:
+        """Write a record, whose values are on the host."""
+        raise NotImplementedError
+
+    def close(self, error: BaseException | None) -> None:
+        """Everything was written. `error` is what ended the run, if something went wrong."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def log(self, state: Any, step: int) -> None:
+        """Write what the view takes out of a state."""
+        if not self._schedule.take(step, kind_of(state)):
+            return
+        record = make_record(state if self._view is None else self._view(state), step)
+        if host.is_worker():
+            self._receive(record)
+        else:
+            record.values, size = snapshot(record.values)
+            host.post(self._sink, record, size)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+    def wants(self, step: int) -> bool:
+        """Say whether `every` includes the step."""
+        return self._schedule.due(step)
+
+    def _receive(self, record: Record) -> None:
+        record.values = read(record.values)
+        self.write(record)
