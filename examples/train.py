@@ -1,24 +1,19 @@
 """Train a small network in one jitted `lax.scan`, watch it live, and look at what it logged.
 
-Nothing is carried out of the loop by hand: the training step calls `chiplog.log`. `chiplog.tap`
-streams that to a callback while the compiled loop runs, and `chiplog.spool` returns it.
+Nothing is carried out of the loop by hand: the training step calls `chiplog.log`. A logger shows
+that while the compiled loop runs, and `chiplog.spool` returns it.
 """
 
-import math
 import sys
 
 import jax
 import jax.numpy as jnp
 import plotext
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 
 import chiplog
+from chiplog.loggers import ConsoleLogger
 
 STEPS = 20_000
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def predict(params, x):
@@ -58,52 +53,6 @@ def train(key):
     return jax.lax.scan(step, start, jnp.arange(STEPS))[0]
 
 
-class LiveTable:
-    """A callback for `tap`: the latest values, and how they went, while the loop runs."""
-
-    def __init__(self, console):
-        self._live = Live(console=console, refresh_per_second=10)
-        self._history = {}
-        self._terminal = console.is_terminal
-        self._console = console
-
-    def __enter__(self):
-        if self._terminal:
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        chiplog.flush()
-        if self._terminal:
-            self._live.__exit__(*error)
-
-    def __call__(self, logs):
-        # A batch: each key has a leading axis of entries.
-        for key, values in logs.items():
-            self._history.setdefault(key, []).append(float(values[-1]))
-        step = int(max(steps[-1] for steps in logs.step.values())) + 1
-        if self._terminal:
-            self._live.update(self._table(step))
-        elif "loss" in logs:
-            self._console.print(f"step {step:>6}  loss {logs['loss'][-1]:.5f}")
-
-    def _table(self, step):
-        table = Table(title=f"step {step} of {STEPS}", caption=ProgressBar(STEPS, step, width=60))
-        for column in ("key", "now", "lowest", "so far"):
-            table.add_column(column, justify="left" if column in ("key", "so far") else "right")
-        for key, values in self._history.items():
-            table.add_row(key, f"{values[-1]:.5f}", f"{min(values):.5f}", sparkline(values[-32:]))
-        return table
-
-
-def sparkline(values):
-    if min(values) > 0:
-        values = [math.log(value) for value in values]
-    low, high = min(values), max(values)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0
-    return "".join(BARS[round((value - low) * scale)] for value in values)
-
-
 def plot(steps, values):
     plotext.clear_figure()
     plotext.plot(steps.tolist(), values.tolist())
@@ -115,9 +64,9 @@ def plot(steps, values):
 
 
 def main():
-    print(f"\n{STEPS} training steps in one jitted scan, as chiplog.tap shows them:\n")
-    with LiveTable(Console()) as table:
-        chiplog.tap(train, table, batch=True)(jax.random.key(0))
+    print(f"\n{STEPS} training steps in one jitted scan, as they are streamed to a logger:\n")
+    with ConsoleLogger(total=STEPS) as logger:
+        logger.tap(train)(jax.random.key(0))
 
     _, logs = chiplog.spool(train, interval=50)(jax.random.key(0))
     print("\nEvery 50th step, as chiplog.spool returns it:\n")

@@ -48,6 +48,7 @@ ORDER = [
     "loggers/_logger",
     "loggers/_every",
     "loggers/_record",
+    "loggers/_view",
     "loggers/_writing",
     "loggers/_null",
     "loggers/_composite",

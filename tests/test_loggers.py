@@ -146,7 +146,7 @@ class TestCheckLogger(LoggerContract):
 
 class TestPlotLogger(LoggerContract):
     def make(self, directory):
-        return loggers.PlotLogger(directory / "x.svg", "x", every=1000)
+        return loggers.PlotLogger(directory / "x.svg", "x")
 
     def read(self, logger):
         steps, values = logger._curves["x"].curve()

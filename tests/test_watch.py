@@ -400,3 +400,24 @@ def test_primitives_can_be_given_by_address():
     assert list(logs) == ["scan[0]/while[0]/mul[0]"]
     with pytest.raises(LogTypeError, match="callback"):
         chiplog.watch(nested, "cholesky")
+
+
+def test_a_lane_whose_loop_has_ended_keeps_its_carry():
+    def f(n):
+        def body(carry):
+            i, x = carry
+            return i + 1, x / (2.0 - i)  # Bad from the third iteration on.
+
+        return jax.lax.while_loop(lambda carry: carry[0] < n, body, (0, jnp.float32(1)))[1]
+
+    seen = []
+    chiplog.watch(jax.vmap(f), seen.append)(jnp.array([1, 2]))
+    chiplog.flush()
+    assert [logs["while[0]/carry[0]"].tolist() for logs in seen] == [[1, 1], [1, 2]]
+    found = []
+    chiplog.watch_nan(jax.vmap(f), found.append)(jnp.array([2, 3]))
+    chiplog.flush()
+    assert [nan.origin.iteration for nan in found] == [(2,)]
+    chiplog.watch_nan(jax.vmap(lambda n: f(jnp.minimum(n, 2))), found.append)(jnp.array([2, 3]))
+    chiplog.flush()
+    assert len(found) == 1

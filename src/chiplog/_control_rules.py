@@ -164,10 +164,10 @@ def _while(
     def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
         args = [*body_consts, *carried]
         new, state, nodes = interpret(params["body_jaxpr"], args, state, meaning, inside)
-        body = Body(params["body_jaxpr"], args, new, len(new), len(body_consts))
-        state = meaning.stepped(body, state, inside)
         if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
+        body = Body(params["body_jaxpr"], args, new, len(new), len(body_consts))
+        state = meaning.stepped(body, state, inside)
         return new, settled(nodes, state, inside)
 
     def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:

@@ -154,11 +154,14 @@ def _settled(step: Callable[..., Any], key: Any, state: Any) -> Any:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise LogTypeError(
                 f"`step` must return a state like the one it gets, but state"
-                f"{jax.tree_util.keystr(path)} is {jax.typeof(old).str_short()} before, and "
-                f"{new.str_short() if hasattr(new, 'str_short') else new} after it. Convert it in "
-                "`step`, or begin with the other type."
+                f"{jax.tree_util.keystr(path)} is {_type(old)} before, and {_type(new)} after it. "
+                "Convert it in `step`, or begin with the other type."
             )
     return jax.tree.map(lambda old, new: lax.convert_element_type(old, new.dtype), state, after)
+
+
+def _type(x: Any) -> str:
+    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
 
 
 def _until_wanted(logger: Any, first: int, most: int) -> int:

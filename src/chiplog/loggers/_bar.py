@@ -21,7 +21,9 @@ class Bar:
         description: str = "",
         position: int | None = None,
         file: TextIO | None = None,
+        *,
         unit: str = "it",
+        leave: bool = True,
     ) -> None:
         auto = load("tqdm.auto", "A progress bar", "progress").tqdm
         self._file = file or sys.stderr
@@ -37,7 +39,7 @@ class Bar:
                 desc=description or None,
                 position=position,
                 file=None if notebook else self._file,
-                leave=not position,
+                leave=leave,
                 unit=unit,
                 dynamic_ncols=True,
                 mininterval=0,
@@ -58,6 +60,12 @@ class Bar:
         self._begun = time.monotonic()
         if self._bar is not None:
             self._bar.reset()
+
+    def discard(self) -> None:
+        """Take it away, as if it had never been there."""
+        if self._bar is not None:
+            self._bar.leave = False
+            self._bar.close()
 
     def close(self) -> None:
         """Show the last state, and leave it there."""

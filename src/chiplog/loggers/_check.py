@@ -9,7 +9,7 @@ from .._logdict import LogDict
 from ..errors import LogTypeError, StopRun
 from ._frequency import Frequency, Schedule, kind_of
 from ._logger import Logger
-from ._record import Record, make_record, read
+from ._record import make_record, named, read
 
 
 class CheckLogger(Logger[Any]):
@@ -70,6 +70,4 @@ class CheckLogger(Logger[Any]):
 
 
 def _described(state: Any, step: int) -> str:
-    record: Record = make_record(state, step)
-    record.values = read(record.values)
-    return record.line()
+    return make_record(state, read(dict(named(state))), step).line()

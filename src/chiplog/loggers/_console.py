@@ -9,16 +9,20 @@ import threading
 import time
 from typing import Any, TextIO
 
+import numpy as np
+
 from .._extras import load
 from ._frequency import EverySeconds, Frequency, Schedule
 from ._history import History
 from ._record import Record, scalar
 from ._runs import RunInfo
 from ._section import Section
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 24  # Of a sparkline.
+POINTS = 64  # Of a curve.
+NUMBERS = 62  # Columns of the terminal that are not for names or curves.
+WIDE = 30  # What spans this factor is drawn on a logarithmic scale.
 QUIET = 1.0  # Seconds between lines, if the output is no terminal and nobody says how often.
 
 
@@ -49,7 +53,7 @@ class ConsoleLogger(WritingLogger):
         self,
         every: Frequency | int | None = None,
         *,
-        view: View | None = None,
+        view: Viewer = None,
         title: str = "",
         total: int | None = None,
         file: TextIO | None = None,
@@ -65,14 +69,14 @@ class ConsoleLogger(WritingLogger):
     def open(self) -> None:
         """Start showing the table."""
         console = load("rich.console", "ConsoleLogger", "console")
-        self._table, self._live_module = (
-            load(f"rich.{name}", "ConsoleLogger", "console") for name in ("table", "live")
+        self._table, self._text, live = (
+            load(f"rich.{name}", "ConsoleLogger", "console") for name in ("table", "text", "live")
         )
         self._console = console.Console(file=self._file)
         self._live = None
         self._begun = time.monotonic()
         if self._console.is_terminal:
-            self._live = self._live_module.Live(
+            self._live = live.Live(
                 console=self._console, get_renderable=self._draw, refresh_per_second=8
             )
             self._live.__enter__()
@@ -91,7 +95,9 @@ class ConsoleLogger(WritingLogger):
             for name, value in record.values.items():
                 number = scalar(value, record.valid.get(name))
                 if number is not None:
-                    self._values.setdefault(name, History(2 * WIDTH)).add(record.step, number)
+                    size = np.size(value)
+                    label = f"{name} (mean of {size})" if size > 1 else name
+                    self._values.setdefault(label, History(POINTS)).add(record.step, number)
             self._pace.append((time.monotonic(), record.step))
 
     def close(self, error: BaseException | None) -> None:
@@ -112,12 +118,14 @@ class ConsoleLogger(WritingLogger):
     def _draw(self) -> Any:
         with self._guard:
             table = self._table.Table(title=self._title or None, caption=self._caption())
-            table.add_column("")
+            table.add_column("", no_wrap=True)
+            names = max(map(len, self._values), default=0)
+            width = max(8, min(32, self._console.width - NUMBERS - names))
             for column in ("now", "change", "lowest", "highest"):
                 table.add_column(column, justify="right", no_wrap=True)
             table.add_column("course", no_wrap=True)
             for name, history in self._values.items():
-                table.add_row(name, *_cells(history))
+                table.add_row(self._text.Text(name), *_cells(history, width))
         return table
 
     def _caption(self) -> str:
@@ -132,7 +140,7 @@ class ConsoleLogger(WritingLogger):
         return text
 
 
-def _cells(history: History) -> list[str]:
+def _cells(history: History, width: int) -> list[str]:
     steps, values = history.curve()
     del steps
     before = values[-2] if len(values) > 1 else math.nan
@@ -141,15 +149,16 @@ def _cells(history: History) -> list[str]:
     return [
         f"[bold]{now}[/]" if math.isfinite(history.latest) else f"[bold red]{now}[/]",
         "" if math.isnan(before) else f"{change:+.2g}",
-        f"{history.lowest:.4g}",
-        f"{history.highest:.4g}",
-        sparkline(values[-WIDTH:]) if len(values) <= WIDTH else sparkline(_squeezed(values)),
+        f"{history.lowest:.4g}" if history.lowest <= history.highest else "",
+        f"{history.highest:.4g}" if history.lowest <= history.highest else "",
+        sparkline(_squeezed(values, width)),
     ]
 
 
-def _squeezed(values: list[float]) -> list[float]:
-    """As many values as a sparkline has room for: the mean of neighbours."""
-    edges = [round(i * len(values) / WIDTH) for i in range(WIDTH + 1)]
+def _squeezed(values: list[float], most: int) -> list[float]:
+    """As many values as there is room for: the mean of neighbours."""
+    most = min(most, len(values))
+    edges = [round(i * len(values) / most) for i in range(most + 1)]
     parts = [values[a:b] for a, b in itertools.pairwise(edges)]
     return [sum(part) / len(part) for part in parts]
 
@@ -158,6 +167,8 @@ def sparkline(values: list[float]) -> str:
     """Draw numbers as a line of bars; those that are no numbers are dots."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
+    if low > 0 and high > WIDE * low:  # On a linear scale one would see nothing but the start.
+        return sparkline([math.log(value) for value in values])
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(
         BARS[round((value - low) * scale)] if math.isfinite(value) else "·" for value in values

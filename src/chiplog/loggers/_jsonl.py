@@ -13,7 +13,7 @@ from ._json import as_json, from_json
 from ._paths import StrPath, of_run, writable
 from ._record import Record
 from ._runs import RunInfo
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 
 class JsonlLogger(WritingLogger):
@@ -44,7 +44,7 @@ class JsonlLogger(WritingLogger):
         path: StrPath,
         mode: str = "a",
         *,
-        view: View | None = None,
+        view: Viewer = None,
         every: Frequency | int | None = None,
     ) -> None:
         super().__init__(view=view, every=every)
@@ -54,7 +54,7 @@ class JsonlLogger(WritingLogger):
                 "file that is there."
             )
         self.path, self._mode = Path(path), mode
-        self._written = 0
+        self._written, self._forked = 0, False
 
     def open(self) -> None:
         """Open the file."""
@@ -78,11 +78,12 @@ class JsonlLogger(WritingLogger):
     def close(self, error: BaseException | None) -> None:
         """Close the file; if only runs of `init` were logged, there is nothing in it to keep."""
         self._file.close()
-        if not self._written and self.runs and not self.path.stat().st_size:
+        if not self._written and self._forked and not self.path.stat().st_size:
             self.path.unlink()
 
     def fork(self, run: RunInfo) -> JsonlLogger:
         """Each run has a file of its own."""
+        self._forked = True
         return self.remade(path=of_run(self.path, run))
 
 

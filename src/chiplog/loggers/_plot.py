@@ -10,12 +10,12 @@ from typing import Any
 
 from .._extras import load
 from ..errors import LogTypeError
-from ._frequency import Frequency, Schedule
+from ._frequency import Frequency
 from ._history import History
 from ._paths import StrPath, of_run, writable
 from ._record import Record, scalar
 from ._runs import RunInfo
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 MOST_POINTS = 2000
 SHARE = 0.1  # Of the time that may be spent on drawing, at most.
@@ -24,14 +24,14 @@ SHARE = 0.1  # Of the time that may be spent on drawing, at most.
 class PlotLogger(WritingLogger):
     """Draws the values of some keys against the step, into a PNG or SVG file.
 
-    The file is drawn anew every `every` steps, but no more than a tenth of the time goes into that,
-    and once more at the end. It is replaced as a whole, so a viewer never sees half of one. Arrays
+    The file is drawn anew as the run goes, but no more than a tenth of the time goes into that, and
+    once more at the end. It is replaced as a whole, so a viewer never sees half of one. Arrays
     are drawn as their mean. Needs the extra `chiplog[plot]`.
 
     Args:
         path: The file; its suffix says which kind.
         keys: What to draw; by default everything.
-        every: How often to draw: a number of steps, or a frequency. Points are added at every step.
+        every: Which steps to draw: a number of steps, or a frequency.
         view: Takes what to draw out of the state.
         log_scale: Whether the vertical axes are logarithmic.
 
@@ -52,16 +52,15 @@ class PlotLogger(WritingLogger):
         keys: str | tuple[str, ...] | list[str] | None = None,
         every: Frequency | int | None = None,
         *,
-        view: View | None = None,
+        view: Viewer = None,
         log_scale: bool = False,
     ) -> None:
-        super().__init__(view=view)
+        super().__init__(view=view, every=every)
         if isinstance(keys, str):
             keys = (keys,)
         elif keys is not None and not isinstance(keys, (tuple, list)):
             raise LogTypeError(f"`keys` are names of values, not {keys!r}.")
         self.path, self._keys, self._log_scale = Path(path), keys, log_scale
-        self._drawing = Schedule(every)
         self._curves: dict[str, History] = {key: History(MOST_POINTS) for key in keys or ()}
         self._cost, self._drawn = 0.0, -math.inf
 
@@ -85,7 +84,7 @@ class PlotLogger(WritingLogger):
                 if number is not None:
                     self._curves.setdefault(name, History(MOST_POINTS)).add(record.step, number)
         waited = time.monotonic() - self._drawn
-        if waited * SHARE >= self._cost and self._drawing.take(record.step):
+        if waited * SHARE >= self._cost:
             self.draw()
 
     def close(self, error: BaseException | None) -> None:

@@ -9,7 +9,7 @@ from ._frequency import Frequency
 from ._record import Record
 from ._runs import RunInfo
 from ._section import Section
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 
 class PrintLogger(WritingLogger):
@@ -33,7 +33,7 @@ class PrintLogger(WritingLogger):
         self,
         every: Frequency | int | None = None,
         *,
-        view: View | None = None,
+        view: Viewer = None,
         file: TextIO | None = None,
     ) -> None:
         super().__init__(view=view, every=every)

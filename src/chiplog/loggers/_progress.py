@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TextIO, TypeVar
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._entry import Entry, Meta
+from .._host import Sink, host
 from .._interpret import Body, State, Where
 from .._jax_compat import Jaxpr
 from .._log import emit
@@ -18,7 +20,7 @@ from .._outline import matches
 from .._plan import Options, names
 from .._tap import Tapped, checked_sink
 from .._watch import Instrument, Instrumented
-from ..errors import LogTypeError, LogValueError
+from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from ._bar import Bar
 
 P = ParamSpec("P")
@@ -28,6 +30,7 @@ TICK = "chiplog.progress"  # The tag of what is logged.
 REFRESH = 0.25  # Seconds between updates.
 SLOW = 0.5  # An inner loop that takes less is not shown.
 END = "end"
+PERCENT = "%"
 
 
 def progress(
@@ -60,7 +63,7 @@ def progress(
         >>> def f(x):
         ...     return jax.lax.fori_loop(0, 1000, lambda i, x: x + 1.0, x)
         >>> y = chiplog.progress(f, file=sys.stdout)(0.0); chiplog.flush()
-        f: 100%|...| 1000/1000 [00:00<00:00, ...]
+        f scan[0]: 100%|...| 1000/1000 [00:00<00:00, ...]
     """
     if fraction is not None and not callable(fraction):
         raise LogTypeError(f"`fraction` is a function of the carry, not {fraction!r}.")
@@ -80,7 +83,7 @@ class Progressing(Tapped[P, T]):
         try:
             return super().__call__(*args, **kwargs)
         except BaseException:
-            self._sink.callback.close()  # type: ignore[attr-defined]
+            host.post(Sink(lambda bars: bars.close()), self._sink.callback)  # After what came.
             raise
 
 
@@ -108,21 +111,45 @@ class _Ticking(Instrument):
         self, where: tuple[str, ...], depth: int, fraction: Callable[[list[Any]], Any] | None
     ) -> None:
         self._where, self._depth, self._fraction = where, depth, fraction
+        self._shown = False
+
+    def entered(self, state: State, where: Where) -> State:
+        if len(where.path) == 1 and self._shows(where):
+            _tick(f"{where} {_length(where, self._fraction)}", jnp.int32(0))
+        return state
 
     def stepped(self, body: Body, state: State, where: Where) -> State:
-        address, length = str(where), where.path[-1].length
-        if len(where.path) <= self._depth and any(matches(address, p) for p in self._where):
-            value: Any = jnp.int32(0)
-            if length is None and self._fraction is not None:
+        if len(where.path) <= self._depth and self._shows(where):
+            length, value = _length(where, self._fraction), jnp.int32(0)
+            if length == PERCENT and self._fraction is not None:
                 value = self._fraction(list(body.outs[: body.carried]))
-                value, length = jnp.asarray(value, jnp.float32), -1
+                value = jnp.asarray(value, jnp.float32)
             # The callback knows nothing of the program but what it is told by the key.
-            _tick(f"{address} {'' if length is None else length}", value)
+            _tick(f"{where} {length}", value)
+            self._shown = True
         return state
+
+    def _shows(self, where: Where) -> bool:
+        return any(matches(str(where), pattern) for pattern in self._where)
 
     def ended(self, body: Body, state: State, where: Where) -> State:
         _tick(END, jnp.int32(0))
+        if not self._shown:
+            warnings.warn(
+                "There is no progress to show: the function has no loop of JAX in it, or `where` "
+                "selects none. `chiplog.primitives(f, *args)` shows what there is.",
+                NothingSelectedWarning,
+                stacklevel=2,
+            )
         return state
+
+
+def _length(where: Where, fraction: Any) -> str:
+    """How a loop is counted: its length, or nothing, or in percent."""
+    length = where.path[-1].length
+    if length is None:
+        return "" if fraction is None else PERCENT
+    return str(length)
 
 
 def _tick(key: str, value: Any) -> None:
@@ -149,11 +176,14 @@ class Bars:
                 continue
             assert logs.origin is not None
             address, _, length = key.rpartition(" ")
+            if not logs.origin.path:
+                self._update(address, (), 0, length)  # It begins.
+                continue
             done: float = int(logs.origin.iteration[-1][-1]) + 1
-            if length == "-1":
+            if length == PERCENT:
                 done = round(100 * _slowest(values[-1], logs.series(key).mask[-1]), 1)
             outer = tuple(logs.origin.iteration[-1][:-1].tolist())
-            self._update(address, outer, done, _total(length))
+            self._update(address, outer, done, length)
 
     def close(self) -> None:
         """Leave the bars as they are."""
@@ -161,7 +191,7 @@ class Bars:
             bar.close()
         self._bars, self._since = {}, {}
 
-    def _update(self, address: str, outer: Sequence[int], done: float, total: int | None) -> None:
+    def _update(self, address: str, outer: Sequence[int], done: float, length: str) -> None:
         now = self._clock()
         execution, began = self._since.get(address, (None, now))
         again = execution != outer
@@ -174,9 +204,10 @@ class Bars:
             if outer and now - began < SLOW:
                 return
             self._close_siblings(address)
-            level = address.count("/")
-            label = self._description if not level else address.rpartition("/")[2]
-            bar = self._bars[address] = Bar(total, label, level, self._file)
+            level, unit = address.count("/"), PERCENT if length == PERCENT else "it"
+            label = address.rpartition("/")[2] if level else f"{self._description} {address}"
+            bar = Bar(_total(length), label, level, self._file, unit=unit, leave=not level)
+            self._bars[address] = bar
         elif again and outer:
             bar.restart()
         bar.update(done)
@@ -184,13 +215,14 @@ class Bars:
     def _close_siblings(self, address: str) -> None:
         """A loop begins, so those before it, in the same loop, are over."""
         level = address.count("/")
-        for other in [a for a in self._bars if a.count("/") >= level]:
+        over = [a for a in self._bars if a.count("/") >= level]
+        for other in sorted(over, key=lambda a: -a.count("/")):  # Those below others first.
             self._bars.pop(other).close()
 
 
 def _total(length: str) -> int | None:
-    if length == "-1":
-        return 100  # Percent.
+    if length == PERCENT:
+        return 100
     return int(length) if length else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ._frequency import Frequency
 from ._record import Record
 from ._runs import RunInfo
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 
 class PythonLogger(WritingLogger):
@@ -46,7 +46,7 @@ class PythonLogger(WritingLogger):
         level: int | str | Callable[[dict[str, Any]], int | str] = logging.INFO,
         *,
         extra: dict[str, Any] | None = None,
-        view: View | None = None,
+        view: Viewer = None,
         every: Frequency | int | None = None,
     ) -> None:
         super().__init__(view=view, every=every)

@@ -42,15 +42,15 @@ class Record:
         return as_line(logs)
 
 
-def make_record(state: Any, step: int) -> Record:
-    """Name the values of a state, or of an entry of a tap, without reading them."""
-    record = Record(step, dict(_named(state, "")))
+def make_record(state: Any, values: dict[str, Any], step: int) -> Record:
+    """Make a record of values, with what is known besides about the entry that they come from."""
+    record = Record(step, values)
     if isinstance(state, LogDict):
         record.steps = {name: next(iter(at.values())) for name, at in state.steps.items() if at}
         record.valid = {
             name: mask
             for key, mask in state._valid.items()
-            for name in record.values
+            for name in values
             if name == key or name.startswith(f"{key}/")
         }
         if state.origin is not None:
@@ -58,12 +58,12 @@ def make_record(state: Any, step: int) -> Record:
     return record
 
 
-def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def named(value: Any, name: str = "", traced: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a tree by their path, dictionaries in their own order."""
     if isinstance(value, Mapping):
         for key, child in value.items():
-            yield from _named(child, _joined(name, str(key)))
-    elif isinstance(value, jax.core.Tracer):
+            yield from named(child, _joined(name, str(key)), traced)
+    elif isinstance(value, jax.core.Tracer) and not traced:
         raise LogTypeError(
             f"`log(state, step)` was called inside of a function that is being traced: {name!r} is "
             f"{value}. In there, use `chiplog.log`, and call the function through `logger.tap`."
@@ -81,41 +81,11 @@ def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             )
         for path, child in children:
             key = jax.tree_util.keystr(path, simple=True, separator="/")
-            yield from _named(child, _joined(name, key))
+            yield from named(child, _joined(name, key), traced)
 
 
 def _joined(name: str, key: str) -> str:
     return f"{name}/{key}" if name else key
-
-
-def snapshot(values: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Copy values, so that they outlive donation; return the copies, and their size in bytes.
-
-    Arrays stay on their devices, so nobody waits for them.
-    """
-    names = [name for name, value in values.items() if isinstance(value, jax.Array)]
-    for name in names:
-        if values[name].is_deleted():
-            raise LogValueError(
-                f"{name!r} has been donated to another computation, so its value is gone. Call "
-                "`log` with the state that a step returned, before the next step gets it."
-            )
-    arrays = [values[name] for name in names]
-    try:
-        copies = _copied(arrays)
-    except ValueError:  # They are on different devices.
-        copies = [jnp.copy(x) for x in arrays]
-    copied = dict(zip(names, copies, strict=True))
-    for name, value in values.items():
-        if isinstance(value, np.ndarray):
-            copied[name] = value.copy()
-    size = sum(getattr(x, "nbytes", 8) for x in copied.values())
-    return {name: copied.get(name, value) for name, value in values.items()}, size
-
-
-@jax.jit
-def _copied(arrays: list[Any]) -> list[Any]:
-    return [jnp.copy(x) for x in arrays]
 
 
 def read(values: dict[str, Any]) -> dict[str, Any]:
@@ -123,10 +93,16 @@ def read(values: dict[str, Any]) -> dict[str, Any]:
     return {name: _read(name, value) for name, value in values.items()}
 
 
+def is_gone(value: Any) -> bool:
+    """Say whether something is an array that was donated."""
+    concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+    return concrete and bool(value.is_deleted())
+
+
 def _read(name: str, value: Any) -> Any:
     if not isinstance(value, jax.Array):
         return value
-    if value.is_deleted():
+    if is_gone(value):
         raise LogValueError(f"{name!r} has been donated to another computation: its value is gone.")
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)

@@ -11,7 +11,7 @@ from ._json import as_json
 from ._paths import StrPath, of_run, writable
 from ._record import Record
 from ._runs import RunInfo
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 
 class RingBufferLogger(WritingLogger):
@@ -40,7 +40,7 @@ class RingBufferLogger(WritingLogger):
         k: int,
         path: StrPath | None = None,
         *,
-        view: View | None = None,
+        view: Viewer = None,
         every: Frequency | int | None = None,
     ) -> None:
         super().__init__(view=view, every=every)

@@ -6,7 +6,7 @@ from typing import Any
 
 from .._logdict import LogDict
 from ._logger import Logger
-from ._record import make_record
+from ._record import named
 
 
 class Section(Logger[Any]):
@@ -31,4 +31,4 @@ class Section(Logger[Any]):
         if isinstance(state, LogDict):
             self._logger.log(state.prefix(f"{self._name}/"), step)
         else:
-            self._logger.log({self._name: make_record(state, step).values}, step)
+            self._logger.log({self._name: dict(named(state))}, step)

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from .._host import Sink, host
-from ..errors import LogTypeError, LogValueError
+from ..errors import LogValueError
 from ._bar import OFTEN, Bar
 from ._logger import Logger
-from ._record import make_record, read, snapshot
+from ._record import read
 from ._runs import RunInfo
+from ._view import View
 
 
 class TqdmLogger(Logger[Any]):
@@ -49,13 +50,12 @@ class TqdmLogger(Logger[Any]):
     ) -> None:
         if num_steps is not None and (not isinstance(num_steps, int) or num_steps < 0):
             raise LogValueError(f"`num_steps` is how many steps there will be, not {num_steps!r}.")
-        if postfix is not None and not callable(postfix):
-            raise LogTypeError(f"`postfix` is a function of the state, not {postfix!r}.")
-        self._total, self._postfix = num_steps, postfix
+        self._total = num_steps
+        self._postfix = None if postfix is None else View(postfix, "postfix")
         self._description, self._file = description, file
         self._position: int | None = None
         self._sink = Sink(self._show, owner=self)
-        self._count, self._shown = 0, 0.0
+        self._count, self._shown, self._forked = 0, 0.0, False
 
     def __enter__(self) -> Self:
         self._bar = Bar(self._total, self._description, self._position, self._file)
@@ -66,7 +66,7 @@ class TqdmLogger(Logger[Any]):
         self._count += 1
         if self.wants(step):
             self._shown = time.monotonic()
-            values, size = self._taken(state, step)
+            values, size = self._taken(state)
             host.post(self._sink, (self._count, values), size)
 
     def __exit__(
@@ -75,8 +75,9 @@ class TqdmLogger(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bar.update(self._count)
-        self._bar.close()
+        if self._count or not self._forked:
+            self._bar.update(self._count)
+            self._bar.close()
 
     def wants(self, step: int) -> bool:
         """Say whether it is time to show something."""
@@ -89,16 +90,19 @@ class TqdmLogger(Logger[Any]):
 
     def fork(self, run: RunInfo) -> TqdmLogger:
         """Each run has a bar of its own, one below the other."""
+        if not self._count and not self._forked:
+            self._bar.discard()  # It would stay at zero.
+        self._forked = True
         described = f"{self._description} {run.name}".strip()
         logger = self.remade(description=described)
         logger._position = run.number
         return logger
 
-    def _taken(self, state: Any, step: int) -> tuple[dict[str, Any], int]:
+    def _taken(self, state: Any) -> tuple[dict[str, Any], int]:
         if self._postfix is None:
             return {}, 0
         try:
-            return snapshot(make_record(self._postfix(state), step).values)
+            return self._postfix.copies(state)
         except Exception as error:  # The bar goes on without it.
             error.add_note("This was raised for the `postfix` of a TqdmLogger.")
             self._sink.fail(error)

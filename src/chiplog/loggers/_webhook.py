@@ -16,7 +16,7 @@ from ._frequency import Frequency
 from ._json import as_json
 from ._record import Record
 from ._runs import RunInfo
-from ._writing import View, WritingLogger
+from ._writing import Viewer, WritingLogger
 
 MOST_WAITING = 1000
 
@@ -41,8 +41,9 @@ class WebhookLogger(WritingLogger):
         every: A number of steps, or a frequency.
 
     Examples:
-        >>> logger = WebhookLogger("http://localhost:9/hook", when=lambda values: values["loss"] >
-        10)
+        >>> def diverged(values):
+        ...     return values["loss"] > 10
+        >>> logger = WebhookLogger("http://localhost:8000/hook", when=diverged)
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class WebhookLogger(WritingLogger):
         headers: dict[str, str] | None = None,
         timeout: float = 5.0,
         retries: int = 3,
-        view: View | None = None,
+        view: Viewer = None,
         every: Frequency | int | None = None,
     ) -> None:
         super().__init__(view=view, every=every)
@@ -135,8 +136,11 @@ class WebhookLogger(WritingLogger):
             try:
                 with urllib.request.urlopen(request, timeout=self._timeout):
                     return
-            except (OSError, urllib.error.HTTPError) as error:
-                code = getattr(error, "code", 0)
+            except OSError as error:
+                code = 0
+                if isinstance(error, urllib.error.HTTPError):
+                    code = error.code
+                    error.close()
                 if attempt == self._retries or 400 <= code < 500:
                     raise WebhookError(
                         f"{self._url} did not take a message after {attempt + 1} attempts: {error}"

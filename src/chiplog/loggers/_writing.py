@@ -11,19 +11,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from .._host import Sink, host
-from ..errors import LogTypeError
 from ._frequency import Frequency, Schedule, kind_of
 from ._logger import Logger
-from ._record import Record, make_record, read, snapshot
+from ._record import Record, make_record, read
+from ._view import View
 
-View = Callable[[Any], Any]
+Viewer = Callable[[Any], Any] | None
 
 
 class WritingLogger(Logger[Any]):
     """A logger that writes records. Derive from it and write `write`; `open` and `close` if need
     be.
 
-    `view` takes what is to be written out of the state; `every` says how often.
+    `view` takes what is to be written out of the state, and is compiled if that is possible;
+    `every` says how often.
 
     Examples:
         >>> class Collect(WritingLogger):
@@ -40,10 +41,8 @@ class WritingLogger(Logger[Any]):
 
     concurrent = True
 
-    def __init__(self, *, view: View | None = None, every: Frequency | int | None = None) -> None:
-        if view is not None and not callable(view):
-            raise LogTypeError(f"`view` is a function of the state, not {view!r}.")
-        self._view, self._schedule = view, Schedule(every)
+    def __init__(self, *, view: Viewer = None, every: Frequency | int | None = None) -> None:
+        self._view, self._schedule = View(view), Schedule(every)
         self._sink = Sink(self._receive, owner=self)
 
     def open(self) -> None:
@@ -64,12 +63,11 @@ class WritingLogger(Logger[Any]):
         """Write what the view takes out of a state."""
         if not self._schedule.take(step, kind_of(state)):
             return
-        record = make_record(state if self._view is None else self._view(state), step)
         if host.is_worker():
-            self._receive(record)
+            self._receive(make_record(state, self._view.of(state), step))
         else:
-            record.values, size = snapshot(record.values)
-            host.post(self._sink, record, size)
+            values, size = self._view.copies(state)
+            host.post(self._sink, make_record(state, values, step), size)
 
     def __exit__(
         self,
