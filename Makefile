@@ -1,6 +1,7 @@
 # Everything that can be done with a fresh clone. Only python3 (3.11+), make and git are needed.
 #
 #   make demo             a training loop that logs, in the terminal
+#   make examples         molecular dynamics, and an Ising model
 #   make test             the whole test suite
 #   make lint             format, lint and type checks
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
@@ -18,7 +19,7 @@ NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
 	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
 	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
-.PHONY: demo test lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
+.PHONY: demo examples test lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
 
 # An environment is made once, and again when what goes into it has changed.
 define environment
@@ -37,6 +38,10 @@ $(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(PINNED)
 
 demo: .venv/.done
 	.venv/bin/python examples/train.py
+
+examples: .venv/.done
+	.venv/bin/python examples/lennard_jones.py
+	.venv/bin/python examples/ising.py
 
 test: .venv/.done
 	.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)

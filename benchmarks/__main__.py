@@ -4,7 +4,7 @@ import platform
 
 import jax
 
-from . import spool, tap, watch
+from . import loggers, spool, tap, watch
 
 if __name__ == "__main__":
     print(
@@ -13,3 +13,4 @@ if __name__ == "__main__":
     spool.main()
     tap.main()
     watch.main()
+    loggers.main()

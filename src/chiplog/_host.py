@@ -69,6 +69,7 @@ class Sink:
         except StopRun as stop:
             run.stop = run.stop or stop
             run.done_with.add(self)
+            host.stopping(self, run)
         except BaseException as error:
             self.fail(error)
 
@@ -93,6 +94,7 @@ class Run:
     def __init__(self, number: int, sink: Sink | None) -> None:
         self.number, self.sink = number, sink
         self.stop: StopRun | None = None
+        self.stopped = False  # It was asked to stop, and did; else it ended before it could.
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None
@@ -110,6 +112,11 @@ class Run:
         """Seconds since this loop (or the program) went on after it last paused, if known."""
         since = self._paused.get(loop, self._begun)
         return None if since is None else time.perf_counter() - since
+
+    def end_if_asked_to(self) -> None:
+        if self.stop is not None:
+            self.stopped = True
+            raise self.stop
 
     def goes_on(self, loop: str) -> None:
         self._paused[loop] = time.perf_counter()
@@ -149,6 +156,7 @@ class Host:
         self._anonymous: collections.OrderedDict[int, Run] = collections.OrderedDict()
         self._dispatched: collections.deque[Run] = collections.deque()
         self._failed: list[Sink] = []
+        self._stopping: collections.deque[tuple[Sink, Run]] = collections.deque(maxlen=KEPT_RUNS)
         self._broken: Exception | None = None
 
     def begin(self, sink: Sink) -> Run:
@@ -264,6 +272,10 @@ class Host:
         with self._lock:
             self._failed.append(sink)
 
+    def stopping(self, sink: Sink, run: Run) -> None:
+        with self._lock:
+            self._stopping.append((sink, run))
+
     def _start_worker(self) -> None:
         if self._worker is None and not self._closed:
             self._worker = threading.Thread(target=self._work, name="chiplog", daemon=True)
@@ -337,10 +349,19 @@ class Host:
 
     def errors_of(self, owner: Any) -> list[BaseException]:
         """Take out what went wrong in the sinks of an owner, so that it is raised once."""
+
+        def is_mine(sink: Sink) -> bool:
+            return owner is sink.owner or owner is sink.callback
+
         with self._lock:
-            mine = [sink for sink in self._failed if owner is sink.owner or owner is sink.callback]
+            mine = list(filter(is_mine, self._failed))
             self._failed = [sink for sink in self._failed if sink not in mine]
-        return errors_of(mine)
+            asked = [pair for pair in self._stopping if is_mine(pair[0])]
+            for pair in asked:
+                self._stopping.remove(pair)
+        # A program that was over before it could be stopped has not raised anything.
+        late = [run.stop for _, run in asked if run.stop is not None and not run.stopped]
+        return errors_of(mine) + late
 
     def wait(self) -> None:
         """Wait for all programs that were started, then until the queue is empty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 import weakref
@@ -91,21 +92,27 @@ def simulate(
     state = _settled(step, key, state)
     advance = _advance(step, donate)
     with _interruptible() as interrupted:
-        warm = jax.random.fold_in(key, WARM_UP)
+        warm, at = jax.random.fold_in(key, WARM_UP), _number(0)
         for first in range(0, warmup, inner):
             if interrupted():
                 return state
-            state = advance(warm, state, first, min(inner, warmup - first))
+            at, state = advance(warm, at, state, _number(min(inner, warmup - first)))
+        i, end, at = start_step, start_step + n_steps, _number(start_step)
         with _opened(logger):
-            i, end = start_step, start_step + n_steps
             while i < end and not interrupted():
                 count = _until_wanted(logger, i, min(inner, end - i))
-                state = advance(key, state, i, count)
+                at, state = advance(key, at, state, _number(count))
                 i += count
                 _tell(logger, state, i - 1, count)
         if i < end:
             reports.warning("Interrupted after step %d of %d; the logs are complete.", i - 1, end)
     return state
+
+
+@functools.lru_cache(maxsize=1024)
+def _number(n: int) -> Any:
+    """A number on the device. Transferring the same ones again and again would take time."""
+    return jnp.asarray(n, jnp.int32)
 
 
 def _advance(step: Callable[..., Any], donate: bool) -> Callable[..., Any]:
@@ -126,13 +133,14 @@ _compiled: weakref.WeakKeyDictionary[Any, dict[bool, Any]] = weakref.WeakKeyDict
 def _compile(step: Callable[[], Any], donate: bool) -> Callable[..., Any]:
     # The number of steps is not part of the program: one and the same runs whatever `inner` is, and
     # whoever listens, so that every bit is the same.
-    def advance(key: Any, state: Any, first: Any, count: Any) -> Any:
-        def body(i: Any, state: Any) -> Any:
-            return step()(jax.random.fold_in(key, i), state)
+    def advance(key: Any, at: Any, state: Any, count: Any) -> Any:
+        def body(_: Any, carry: Any) -> Any:
+            at, state = carry
+            return at + 1, step()(jax.random.fold_in(key, at), state)
 
-        return lax.fori_loop(first, first + count, body, state)
+        return lax.fori_loop(0, count, body, (at, state))
 
-    return jax.jit(advance, donate_argnums=1 if donate else ())  # type: ignore[no-any-return]
+    return jax.jit(advance, donate_argnums=2 if donate else ())  # type: ignore[no-any-return]
 
 
 def _settled(step: Callable[..., Any], key: Any, state: Any) -> Any:

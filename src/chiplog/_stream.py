@@ -369,8 +369,7 @@ class _Streaming(Meaning):
     ) -> Any:
         number, limit, made, iteration, *counts = question.tolist()
         run = host.run(number)
-        if run.stop is not None:
-            raise run.stop
+        run.end_if_asked_to()
         elapsed, when = run.arrived(loop), time.time()
         parts, rest = [], iter(arrays)
         for group, count in zip(groups, counts, strict=True):
@@ -386,8 +385,7 @@ class _Streaming(Meaning):
             assert sink is not None
             latency = min(latency, sink.latency)
             _put(parts, run, tap, sink, when)
-        if run.stop is not None:  # Something that waited for its delivery may have asked for it.
-            raise run.stop
+        run.end_if_asked_to()  # By something that waited for its delivery.
         run.goes_on(loop)
         limit = self._pace.next(loop, limit, made, elapsed, latency)
         return np.array([run.number, limit, *[0] * (len(question) - 2)], np.int32)

@@ -1,5 +1,6 @@
 """What type checkers see of the public API. Checked with mypy, never run."""
 
+import typing
 from typing import assert_type
 
 import jax
@@ -33,3 +34,23 @@ y, m = chiplog.watch_nan(f, lambda found: print(found.primitive, found.origin), 
 assert_type(chiplog.log_grad("y", y, step=m), jax.Array)
 chiplog.primitives(f, y, n=3)
 chiplog.flush()
+
+with chiplog.loggers.CompositeLogger(chiplog.loggers.JsonlLogger("log.jsonl")) as logger:
+    assert_type(logger, chiplog.loggers.CompositeLogger)
+    y, m = logger.tap(f, logger.init(jax.random.key(0)), argnames="x")(y, n=4)
+    y, m = logger.spool(f, interval=10)(y)
+    logger.log({"y": y}, 3)
+assert_type(logger.every(3), chiplog.Logger[typing.Any])
+y, m = chiplog.progress(f, depth=1)(y)
+state: dict[str, jax.Array] = {"y": y}
+state = chiplog.simulate(lambda key, state: state, state, 10, key=jax.random.key(0), logger=logger)
+
+
+class Mine(chiplog.Logger[dict[str, jax.Array]]):
+    def log(self, state: dict[str, jax.Array], step: int) -> None:
+        print(step, state["y"])
+
+
+with Mine() as mine:
+    assert_type(mine, Mine)
+    mine.log(state, 0)

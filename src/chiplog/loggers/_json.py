@@ -10,7 +10,6 @@ import json
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ._record import Record
@@ -36,19 +35,21 @@ def from_json(line: str) -> dict[str, Any]:
 
 
 def _plain(value: Any, valid: Any) -> Any:
-    if isinstance(value, str):
-        return value
+    if isinstance(value, np.generic) and valid is None and value.dtype.kind in "biuf":
+        value = value.item()
+    if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value  # By far the most frequent case.
     array = np.asarray(value)
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)
-    if array.dtype.kind == "V" or jnp.issubdtype(array.dtype, np.floating):
-        array = array.astype(np.float64)  # Exact, for every float that JAX knows.
+    elif array.dtype.kind == "V":  # One of JAX's smaller floats, exactly.
+        array = array.astype(np.float64)
     cells = array.astype(object)
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f":
         cells[np.isnan(array)] = "NaN"
         cells[np.isposinf(array)] = "Infinity"
         cells[np.isneginf(array)] = "-Infinity"
-    if valid is not None and not np.all(valid):
+    if valid is not None:
         cells[~np.asarray(valid)] = None
     return cells.tolist()
 

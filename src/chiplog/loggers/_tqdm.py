@@ -11,9 +11,8 @@ from .._host import Sink, host
 from ..errors import LogValueError
 from ._bar import OFTEN, Bar
 from ._logger import Logger
-from ._record import read
 from ._runs import RunInfo
-from ._view import View
+from ._view import Copies, View
 
 
 class TqdmLogger(Logger[Any]):
@@ -66,8 +65,8 @@ class TqdmLogger(Logger[Any]):
         self._count += 1
         if self.wants(step):
             self._shown = time.monotonic()
-            values, size = self._taken(state)
-            host.post(self._sink, (self._count, values), size)
+            copies = self._taken(state)
+            host.post(self._sink, (self._count, copies), copies.nbytes if copies else 0)
 
     def __exit__(
         self,
@@ -98,19 +97,20 @@ class TqdmLogger(Logger[Any]):
         logger._position = run.number
         return logger
 
-    def _taken(self, state: Any) -> tuple[dict[str, Any], int]:
+    def _taken(self, state: Any) -> Copies | None:
         if self._postfix is None:
-            return {}, 0
+            return None
         try:
             return self._postfix.copies(state)
         except Exception as error:  # The bar goes on without it.
             error.add_note("This was raised for the `postfix` of a TqdmLogger.")
             self._sink.fail(error)
-            return {}, 0
+            return None
 
-    def _show(self, what: tuple[int, dict[str, Any]]) -> None:
-        count, values = what
-        shown = (f"{name}={_text(value)}" for name, value in read(values).items())
+    def _show(self, what: tuple[int, Copies | None]) -> None:
+        count, copies = what
+        values = copies.read() if copies else {}
+        shown = (f"{name}={_text(value)}" for name, value in values.items())
         self._bar.update(count, ", ".join(shown))
 
 

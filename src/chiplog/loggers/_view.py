@@ -1,11 +1,15 @@
 """Take what is to be logged out of a state, as copies that outlive it.
 
-The user's `view` is compiled, together with the copying, so that a `log` is one dispatch. Where
-that is not possible, it is just called.
+The user's `view` is compiled together with the copying, so that a `log` is one dispatch. Small
+arrays of one type are copied into one, because what is costly is how many arrays there are. Where a
+view cannot be compiled, it is just called.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +21,48 @@ from ..errors import LogTypeError, LogValueError
 from ._record import is_gone, named
 
 Values = dict[str, Any]
+SMALL = 256  # Numbers in an array that is worth packing.
+
+
+class Place(NamedTuple):
+    """Where a value is among the arrays that were copied, and at which of its numbers it begins."""
+
+    name: str
+    array: int
+    start: int
+    shape: tuple[int, ...]
+    is_packed: bool
+
+
+@jax.tree_util.register_static
+class Layout(NamedTuple):
+    """Where all of them are. It comes out of a compiled function, as a part of its structure."""
+
+    places: tuple[Place, ...]
+
+
+class Copies(NamedTuple):
+    """Values that were copied on the device. Reading them waits for it."""
+
+    layout: Layout
+    arrays: list[Any]
+    rest: Values  # What is no array of JAX.
+    order: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Their size."""
+        return sum(int(x.nbytes) for x in self.arrays) + 8 * len(self.rest)
+
+    def read(self) -> Values:
+        """Bring them to the host."""
+        there = [np.asarray(x) for x in self.arrays]
+        values = dict(self.rest)
+        for name, array, start, shape, is_packed in self.layout.places:
+            whole = there[array]
+            part = whole[start : start + math.prod(shape)].reshape(shape) if is_packed else whole
+            values[name] = part[()] if not shape else part
+        return {name: values[name] for name in self.order}
 
 
 class View:
@@ -26,65 +72,99 @@ class View:
         if view is not None and not callable(view):
             raise LogTypeError(f"`{option}` is a function of the state, not {view!r}.")
         self._view = view
-        self._compiled = None if view is None else jax.jit(self._traced)
+        self._compiled: Any = _compiled(view)
 
     def of(self, state: Any) -> Values:
         """The values by name, as they are in the state."""
         return dict(named(state if self._view is None else self._view(state)))
 
-    def copies(self, state: Any) -> tuple[Values, int]:
-        """Copies of the values by name, and their size in bytes.
-
-        Arrays stay on their devices, so nobody waits for them.
-        """
-        values = self._by_program(state)
-        if values is None:
-            values = _copied(self.of(state))
-        return values, sum(getattr(x, "nbytes", 8) for x in values.values())
-
-    def _by_program(self, state: Any) -> Values | None:
+    def copies(self, state: Any) -> Copies:
+        """Copies of the values. Arrays stay on their devices, so nobody waits for them."""
         # A number of Python would lose digits if it was traced.
-        leaves = jax.tree.leaves(state)
-        if self._compiled is None or not all(isinstance(x, jax.Array) for x in leaves):
-            return None
-        _check_there(state)
-        try:
-            names, arrays = self._compiled(state)
-        except (TypeError, ValueError):
-            # It reads numbers, returns something else than arrays, or they are on several devices.
-            self._compiled = None
-            return None
-        return dict(zip(names.names, arrays, strict=True))
-
-    def _traced(self, state: Any) -> tuple[_Names, list[Any]]:
-        assert self._view is not None
-        values = dict(named(self._view(state), traced=True))
-        if not all(isinstance(x, jax.Array) for x in values.values()):
-            raise TypeError("What is no array may be another one the next time.")
-        return _Names(tuple(values)), [jnp.copy(x) for x in values.values()]
+        if self._compiled is not None and _are_arrays(jax.tree.leaves(state)):
+            try:
+                layout, arrays = self._compiled(state)
+                return Copies(layout, arrays, {}, tuple(p.name for p in layout.places))
+            except RuntimeError:
+                _check_there(state)
+                raise
+            except (TypeError, ValueError):
+                # It reads numbers, returns something else than arrays, or they are on several
+                # devices.
+                self._compiled = None
+        return _copies(self.of(state))
 
 
-@jax.tree_util.register_static
-class _Names(NamedTuple):
-    """Names that come out of a compiled function, in their own order."""
+def _compiled(view: Callable[[Any], Any] | None) -> Any:
+    """Compile a view, once for all loggers that have it."""
+    if view is None:
+        return _all
+    try:
+        if view not in _views:
+            _views[view] = jax.jit(functools.partial(_of_state, weakref.ref(view)))
+        return _views[view]
+    except TypeError:  # It cannot be referred to weakly.
+        return jax.jit(functools.partial(_of_state, lambda: view))
 
-    names: tuple[str, ...]
+
+_views: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def _copied(values: Values) -> Values:
+def _of_state(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
+    values = dict(named(view()(state), traced=True))
+    if not all(isinstance(x, jax.Array) for x in values.values()):
+        raise TypeError("What is no array may be another one the next time.")
+    return _packed(values)
+
+
+_all = jax.jit(functools.partial(_of_state, lambda: lambda state: state))
+
+
+def _packed(values: Values) -> tuple[Layout, list[Any]]:
+    """Copy arrays, small ones of one type into one."""
+    places: list[Place] = []
+    arrays: list[Any] = []
+    small: dict[Any, tuple[int, list[Any]]] = {}
+    for name, value in values.items():
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        if value.size > SMALL:
+            places.append(Place(name, len(arrays), 0, value.shape, False))
+            arrays.append(jnp.copy(value))
+            continue
+        if value.dtype not in small:
+            small[value.dtype] = len(arrays), []
+            arrays.append(None)
+        array, parts = small[value.dtype]
+        start = sum(part.size for part in parts)
+        places.append(Place(name, array, start, value.shape, True))
+        parts.append(value.ravel())
+    for array, parts in small.values():
+        arrays[array] = jnp.concatenate(parts)
+    return Layout(tuple(places)), arrays
+
+
+_pack = jax.jit(_packed)
+
+
+def _copies(values: Values) -> Copies:
+    """Copy values of which some are no arrays of JAX, or which are on several devices."""
     _check_there(values)
     arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
-    copies = {name: x.copy() for name, x in values.items() if isinstance(x, np.ndarray)}
+    rest = {name: x for name, x in values.items() if name not in arrays}
+    rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in rest.items()}
     try:
-        copies.update(zip(arrays, _copies(list(arrays.values())), strict=True))
-    except ValueError:  # They are on several devices.
-        copies.update({name: jnp.copy(x) for name, x in arrays.items()})
-    return {name: copies.get(name, x) for name, x in values.items()}
+        layout, copied = _pack(arrays)
+    except ValueError:
+        alone = enumerate(arrays.items())
+        layout = Layout(tuple(Place(name, i, 0, x.shape, False) for i, (name, x) in alone))
+        copied = [jnp.copy(x) for x in arrays.values()]
+    return Copies(layout, copied, rest, tuple(values))
 
 
-@jax.jit
-def _copies(arrays: list[Any]) -> list[Any]:
-    return [jnp.copy(x) for x in arrays]
+def _are_arrays(leaves: list[Any]) -> bool:
+    # Asking each of them takes longer: `isinstance` goes through a metaclass.
+    return all(issubclass(kind, jax.Array) for kind in set(map(type, leaves)))
 
 
 def _check_there(state: Any) -> None:

@@ -14,7 +14,7 @@ from .._host import Sink, host
 from ._frequency import Frequency, Schedule, kind_of
 from ._logger import Logger
 from ._record import Record, make_record, read
-from ._view import View
+from ._view import Copies, View
 
 Viewer = Callable[[Any], Any] | None
 
@@ -64,10 +64,11 @@ class WritingLogger(Logger[Any]):
         if not self._schedule.take(step, kind_of(state)):
             return
         if host.is_worker():
-            self._receive(make_record(state, self._view.of(state), step))
+            values = read(self._view.of(state))
+            self.write(make_record(state, values, step))
         else:
-            values, size = self._view.copies(state)
-            host.post(self._sink, make_record(state, values, step), size)
+            copies = self._view.copies(state)
+            host.post(self._sink, (make_record(state, {}, step), copies), copies.nbytes)
 
     def __exit__(
         self,
@@ -81,6 +82,7 @@ class WritingLogger(Logger[Any]):
         """Say whether `every` includes the step."""
         return self._schedule.due(step)
 
-    def _receive(self, record: Record) -> None:
-        record.values = read(record.values)
+    def _receive(self, what: tuple[Record, Copies]) -> None:
+        record, copies = what
+        record.values = copies.read()
         self.write(record)
