@@ -80,7 +80,7 @@ class Logger(Generic[State]):
     _numbers: itertools.count[int]
     _counts: dict[Any, int]  # Of entries that have no step.
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Remember how it was made, so that every run of `init` can have one of its own."""
         self = super().__new__(cls)
         self._made_with = (args, kwargs)
