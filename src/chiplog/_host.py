@@ -98,6 +98,7 @@ class Run:
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None
+        self._device: str | None = None
         # If it was not registered, it is not known when it began.
         self._begun = None if sink is None else time.perf_counter()
         self._paused: dict[str, float] = {}
@@ -105,8 +106,10 @@ class Run:
     @property
     def device(self) -> str | None:
         """The device that the program runs on, or None if that is not known."""
-        devices = self.token.devices() if self.token is not None else ()
-        return str(min(devices, key=lambda d: d.id)) if devices else None
+        if self._device is None and self.token is not None:
+            devices = self.token.devices()
+            self._device = str(min(devices, key=lambda d: d.id)) if devices else None
+        return self._device
 
     def arrived(self, loop: str) -> float | None:
         """Seconds since this loop (or the program) went on after it last paused, if known."""

@@ -21,6 +21,7 @@ class ProfileLogger(Logger[Any]):
     before; for the first step of a run, when the logger is entered. It waits for the device at both
     ends, so that just these steps are in the profile. Look at it with TensorBoard or Perfetto. If
     the run raises, the profiler is stopped.
+    In a program that is streamed, the window is when the entries of these steps arrive.
 
     Args:
         log_dir: The directory for the profile.

@@ -114,6 +114,8 @@ def scalar(value: Any, valid: Any = None) -> float | None:
 
     Lanes that did not log do not count.
     """
+    if isinstance(value, (float, int, np.floating, np.integer)) and valid is None:
+        return float(value)
     if isinstance(value, str):
         return None
     array = np.asarray(value)

@@ -34,7 +34,7 @@ class TqdmLogger(Logger[Any]):
         >>> with TqdmLogger(50, postfix=lambda state: {"x": state["x"]}, file=sys.stdout) as logger:
         ...     for i in range(50):
         ...         logger.log({"x": i}, i)
-        100%|...| 50/50 [00:00<00:00, ...it/s, x=0]
+        100%|...| 50/50 [00:00<00:00, ...it/s, x=49]
     """
 
     concurrent = True
@@ -63,7 +63,7 @@ class TqdmLogger(Logger[Any]):
     def log(self, state: Any, step: int) -> None:
         """Tick."""
         self._count += 1
-        if self.wants(step):
+        if self._count == self._total or self.wants(step):
             self._shown = time.monotonic()
             copies = self._taken(state)
             host.post(self._sink, (self._count, copies), copies.nbytes if copies else 0)
@@ -79,9 +79,8 @@ class TqdmLogger(Logger[Any]):
             self._bar.close()
 
     def wants(self, step: int) -> bool:
-        """Say whether it is time to show something."""
-        del step
-        return time.monotonic() - self._shown >= OFTEN
+        """Say whether it is time to show something, or the last step."""
+        return step + 1 == self._total or time.monotonic() - self._shown >= OFTEN
 
     def skipped(self, steps: int) -> None:
         """Tick for steps whose state nobody needs to see."""

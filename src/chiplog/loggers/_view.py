@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._logdict import LogDict
 from ..errors import LogTypeError, LogValueError
 from ._record import is_gone, named
 
@@ -76,6 +77,8 @@ class View:
 
     def of(self, state: Any) -> Values:
         """The values by name, as they are in the state."""
+        if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
+            return dict(state)  # An entry of a tap is nearly always that.
         return dict(named(state if self._view is None else self._view(state)))
 
     def copies(self, state: Any) -> Copies:
@@ -160,6 +163,10 @@ def _copies(values: Values) -> Copies:
         layout = Layout(tuple(Place(name, i, 0, x.shape, False) for i, (name, x) in alone))
         copied = [jnp.copy(x) for x in arrays.values()]
     return Copies(layout, copied, rest, tuple(values))
+
+
+def _are_numpy(values: Values) -> bool:
+    return all(isinstance(x, (np.generic, np.ndarray)) for x in values.values())
 
 
 def _are_arrays(leaves: list[Any]) -> bool:
