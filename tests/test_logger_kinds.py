@@ -480,6 +480,32 @@ def test_init_opens_a_run_each_time_that_it_is_executed():
     assert [one.values("x") for one in logger.runs.values()] == [[1], [2], [4], [5, 6]]
 
 
+def test_runs_of_two_loggers_do_not_meet():
+    def f(x):
+        chiplog.log({"x": x})
+        return x
+
+    def run(key, x):
+        inner_state = inner.init(key)
+
+        def both(x):
+            return inner.tap(f, inner_state, keep_logs=True)(x)
+
+        return outer.tap(both, outer_state)(x)
+
+    with testing.capture() as inner, testing.capture() as outer:
+        outer_state = outer.init(0)
+        jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 3), jnp.arange(3.0))
+    assert [one.values("x") for one in inner.runs.values()] == [[0], [1], [2]]
+    assert [one.values("x") for one in outer.runs.values()] == [[[0, 1, 2]]]
+    assert not any(record.steps for record in outer.runs[0].records)
+    with testing.capture() as inner, testing.capture() as outer:
+        outer_state = None
+        jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 3), jnp.arange(3.0))
+    assert outer.values("x") == [[0, 1, 2]]
+    assert not outer.records[0].steps
+
+
 def test_runs_survive_differentiation():
     def loss(x):
         def body(x, i):

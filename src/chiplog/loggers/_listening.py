@@ -30,7 +30,8 @@ class Listening(Tapped[P, T]):
                 f"The second argument is what `logger.init(key)` returned, not {state!r}. Give the "
                 "others by name: `logger.tap(f, argnames=...)`."
             )
-        super().__init__(f, options, sink, None if state is None else OfRuns)
+        kind = () if state is None else (OfRuns, sink.owner.run_step)
+        super().__init__(f, options, sink, *kind)
         self._options, self._state, self._logger = options, state, sink.owner
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -26,7 +26,7 @@ from ._entries import rows, step_of
 from ._frequency import Frequency
 from ._lifecycle import entering, exiting, logging, misuse
 from ._listening import Listening
-from ._runs import RUN, LoggerState, RunInfo, open_runs, split
+from ._runs import RUN, LoggerState, RunInfo, forget_runs, open_runs, split
 
 State = TypeVar("State")
 P = ParamSpec("P")
@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 AT_ONCE = 0.1  # Seconds that an entry may wait on the device, if it is to be seen live.
 WHENEVER = float("inf")
+
+_loggers = itertools.count()
 
 
 class Logger(Generic[State]):
@@ -78,6 +80,7 @@ class Logger(Generic[State]):
     _runs: dict[int, Logger[Any]]  # By number.
     _axes: dict[int, int]  # In how many vmaps each of them was opened.
     _numbers: itertools.count[int]
+    run_step: str  # The name of the step that says which run an entry belongs to.
     _counts: dict[Any, int]  # Of entries that have no step.
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -88,6 +91,7 @@ class Logger(Generic[State]):
         self._lock = threading.RLock()
         self._runs, self._axes, self._counts = {}, {}, {}
         self._numbers = itertools.count()
+        self.run_step = f"{RUN}{next(_loggers)}"
         return self
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -229,10 +233,12 @@ class Logger(Generic[State]):
         """Take in what `chiplog.tap` hands to its callback; so a logger can be one."""
         if not logs:
             return
-        if RUN in logs.steps:
-            for number, part in split(logs, self._axes.__getitem__):
+        if self.run_step in logs.steps:
+            for number, part in split(logs, self.run_step, self._axes.__getitem__):
                 self.run(number)(part)
-        elif logs.stacked:
+            return
+        forget_runs(logs)  # Of loggers further in, which left the entries there.
+        if logs.stacked:
             self.check_open()
             with self._lock:
                 self.log_many(logs)

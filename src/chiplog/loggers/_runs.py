@@ -21,7 +21,7 @@ from .._series import Series
 from .._tap import Streamed
 from ..errors import LogTypeError
 
-RUN = "chiplog.run"
+RUN = "chiplog.run."  # And the number of the logger: a step that says which of its runs it is.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,18 +100,20 @@ def _words(key: Any) -> Any:
 class OfRuns(Streamed):
     """A tapped program whose entries say which run they belong to."""
 
-    steps = (RUN,)
+    def __init__(self, step: str, *args: Any) -> None:
+        self.steps = (step,)
+        super().__init__(*args)
 
 
-def split(logs: LogDict, axes_of: Callable[[int], int]) -> Iterator[tuple[int, LogDict]]:
+def split(logs: LogDict, step: str, axes_of: Callable[[int], int]) -> Iterator[tuple[int, LogDict]]:
     """Yield the numbers of the runs that entries belong to, and the entries of each.
 
-    `axes_of` says in how many vmaps a run was opened: so many lane axes tell runs apart. The
-    others, of vmaps further in, stay.
+    `step` is the step that says so. `axes_of` says in how many vmaps a run was opened: so many lane
+    axes tell runs apart. The others, of vmaps further in, stay.
     """
     series = {key: logs.series(key) for key in logs}
     first = next(iter(series.values()))
-    numbers, front = np.asarray(first.steps[RUN]), int(first.stacked)
+    numbers, front = np.asarray(first.steps[step]), int(first.stacked)
     mask = np.broadcast_to(first.mask, numbers.shape)
     if not mask.any():
         return
@@ -132,6 +134,12 @@ def split(logs: LogDict, axes_of: Callable[[int], int]) -> Iterator[tuple[int, L
         yield number, part
 
 
+def forget_runs(logs: LogDict) -> None:
+    """Remove the steps that say which run entries belong to."""
+    for name in [name for name in logs.steps if name.startswith(RUN)]:
+        del logs.steps[name]
+
+
 def _telling(numbers: Any, front: int, count: int) -> list[int]:
     """The `count` lane axes that tell runs apart: those along which the number changes.
 
@@ -150,7 +158,7 @@ def _part(one: Series, here: tuple[Any, ...], rows: Any, removed: int) -> Series
         chosen = x[here]
         return chosen if rows is None else chosen[rows]
 
-    steps = {name: at for name, at in one.steps.items() if name != RUN}
+    steps = {name: at for name, at in one.steps.items() if not name.startswith(RUN)}
     part = dataclasses.replace(one, steps=steps).map(cut, lanes=one.lanes - removed)
     if part.valid is not None and np.all(part.valid):
         part = dataclasses.replace(part, valid=None)
