@@ -583,6 +583,43 @@ def test_a_run_that_cannot_be_opened_does_not_stop_the_program():
     assert logger.runs[0].values("x") == [0]
 
 
+def test_programs_of_runs_are_not_those_of_others():
+    def f(x):
+        chiplog.log({"x": x})
+        return x
+
+    def run(key, x):
+        return logger.tap(f, logger.init(key))(x)
+
+    seen = []
+    with testing.capture() as logger:
+        jax.vmap(run)(jax.random.split(jax.random.key(0), 3), jnp.arange(3.0))
+    jax.vmap(chiplog.tap(f, seen.append))(jnp.arange(3.0))
+    chiplog.flush()
+    assert [logs["x"].tolist() for logs in seen] == [[0, 1, 2]]
+
+
+def test_a_stop_that_comes_too_late_still_counts_as_a_failure(tmp_path):
+    """The program is over before anybody has looked."""
+    ring = loggers.RingBufferLogger(3, tmp_path / "last.jsonl")
+    check = loggers.CheckLogger(lambda logs: logs["i"] < 3, keys="i")
+    composite = loggers.CompositeLogger(ring, check)
+    with pytest.raises(chiplog.StopRun, match="At step 3"), composite as logger:
+        logger.spool(five)()
+    assert (tmp_path / "last.jsonl").exists()
+
+
+def test_steps_are_numbers():
+    with testing.capture() as logger:
+        for step in (np.int64(3), jnp.int32(4), 2.5, 3.0, -1):
+            logger.log({"x": 1}, step)
+        for step in ("a", None, True, [1]):
+            with pytest.raises(TypeError, match="step is a number"):
+                logger.log({"x": 1}, step)
+    assert [record.step for record in logger.records] == [3, 4, 2.5, 3, -1]
+    assert [type(record.step) for record in logger.records] == [int, int, float, int, int]
+
+
 # Lines of JSON.
 
 
@@ -910,6 +947,45 @@ def test_lines_in_a_batch_job_are_few_but_the_last_is_there():
     assert "\x1b" not in file.getvalue()
 
 
+def test_bars_count_steps_whatever_is_logged_in_them():
+    def run(logger):
+        with logger:
+            logger.tap(five)()  # Two entries in each step.
+        return file.getvalue()
+
+    for make in (loggers.TqdmLogger, lambda n, file: loggers.TqdmLogger(n, file=file).every(2)):
+        file = io.StringIO()
+        assert "5/5" in run(make(5, file=file))
+    file = io.StringIO()
+    chiplog.simulate(
+        lambda key, x: x + 1,
+        0,
+        100,
+        key=jax.random.key(0),
+        inner=10,
+        logger=loggers.TqdmLogger(100, file=file).every(30),
+    )
+    assert "100/100" in file.getvalue()
+
+
+def test_what_every_wraps_can_be_asked():
+    with loggers.RingBufferLogger(10).every(2) as logger:
+        logger.tap(five)()
+    assert [record.step for record in logger.records] == [0, 0, 2, 2, 4, 4]
+    with pytest.raises(AttributeError):
+        _ = logger.nothing
+    assert repr(loggers.RingBufferLogger(3)) == "<RingBufferLogger(3), new>"
+
+
+def test_a_plot_says_if_it_has_nothing_to_draw(tmp_path, caplog):
+    with loggers.PlotLogger(tmp_path / "a.png", "lo*") as logger:
+        logger.log({"loss": 1.0, "lost": 2.0, "x": 1}, 0)
+    assert set(logger._curves) == {"loss", "lost"}
+    with loggers.PlotLogger(tmp_path / "b.png", "loose") as logger:
+        logger.log({"loss": 1.0}, 0)
+    assert "no key matches 'loose'. There were 'loss'." in caplog.text
+
+
 # Progress bars of programs.
 
 
@@ -988,7 +1064,7 @@ def test_bars_nest_if_the_inner_loop_is_slow():
     text = file.getvalue()
     assert "f scan[0]: 100%" in text
     assert "3/3" in text
-    assert "\nscan[0]:" in "\n" + text
+    assert "\n└ scan[0]/scan[0]:" in "\n" + text
 
 
 def test_no_loop_no_bar():

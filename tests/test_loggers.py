@@ -104,8 +104,14 @@ class TestTqdmLogger(LoggerContract):
         return loggers.TqdmLogger(5, file=self.file)
 
     def check(self, logger, expected):
-        if logger._bar is not None:
-            assert f"{len(expected)}/5" in self.file.getvalue()
+        assert f"{len(expected)}/5" in self.file.getvalue()
+
+    def test_can_be_thinned_out(self, tmp_path):
+        """The steps in between count, too: they are over."""
+        with self.make(tmp_path).every(2) as logger:
+            for i in range(5):
+                logger.log({"x": 1.0}, i)
+        assert "5/5" in self.file.getvalue()
 
 
 class TestTqdmLoggerInABatchJob(TestTqdmLogger):

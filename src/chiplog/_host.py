@@ -80,10 +80,12 @@ class Sink:
             self.error = error
             host.failed(self)
             logger.error(
-                "%s failed. The program goes on, %s. The error will be raised %s.",
+                "%s failed. The program goes on, and it gets the entries that follow. The error "
+                "will be raised %s.",
                 f"The callback {self.name}" if self.owner is None else type(self.owner).__name__,
-                "and it gets the entries that follow",
-                "by chiplog.flush()" if self.owner is None else "when it is closed",
+                "when it is closed"
+                if getattr(self.owner, "is_open", False)
+                else "by chiplog.flush()",
                 exc_info=error,
             )
 

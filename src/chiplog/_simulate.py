@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from ._host import logger as reports
@@ -60,7 +61,7 @@ def simulate(
     same compiled loop.
 
     Ctrl-C ends the run after the steps that are under way: the loggers are closed, and the state so
-    far is returned. A second Ctrl-C interrupts.
+    far is returned. Another one, while that happens, raises `KeyboardInterrupt`.
 
     Args:
         step: A function of a key and a state that returns the next state, a pytree like the first.
@@ -87,6 +88,7 @@ def simulate(
     for name, count in (("n_steps", n_steps), ("warmup", warmup), ("start_step", start_step)):
         _check_count(name, count, 0)
     _check_count("inner", inner, 1)
+    _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
     state = _settled(step, key, state)
@@ -95,6 +97,7 @@ def simulate(
         warm, at = jax.random.fold_in(key, WARM_UP), _number(0)
         for first in range(0, warmup, inner):
             if interrupted():
+                reports.warning("Interrupted in the warm-up, after %d of %d steps.", first, warmup)
                 return state
             at, state = advance(warm, at, state, _number(min(inner, warmup - first)))
         i, end, at = start_step, start_step + n_steps, _number(start_step)
@@ -105,7 +108,11 @@ def simulate(
                 i += count
                 _tell(logger, state, i - 1, count)
         if i < end:
-            reports.warning("Interrupted after step %d of %d; the logs are complete.", i - 1, end)
+            reports.warning(
+                "Interrupted after %d of %d steps; what was logged is complete.",
+                i - start_step,
+                n_steps,
+            )
     return state
 
 
@@ -228,8 +235,20 @@ def _check_count(name: str, count: Any, least: int) -> None:
         raise LogValueError(f"`{name}` must be a whole number from {least} on, not {count!r}.")
 
 
+def _check_key(key: Any) -> None:
+    dtype, ndim = getattr(key, "dtype", None), np.ndim(key)
+    if dtype is None or not (
+        (jnp.issubdtype(dtype, jax.dtypes.prng_key) and ndim == 0)
+        or (jnp.issubdtype(dtype, np.uint32) and ndim == 1)
+    ):
+        raise LogTypeError(
+            f"`key` is one key of `jax.random`, such as `jax.random.key(0)`, not {key!r}."
+        )
+
+
 def _check_logger(logger: Any) -> None:
     if not all(hasattr(logger, name) for name in ("log", "__enter__", "__exit__")):
         raise LogTypeError(
-            f"`logger` must be a context manager with a `log(state, step)`, not {logger!r}."
+            f"`logger` must be a context manager with a `log(state, step)`, not {logger!r}. "
+            "Several loggers are one as `CompositeLogger(*loggers)`."
         )

@@ -137,7 +137,7 @@ class Tapped(Generic[P, T]):
         self._sink = sink
         self._tap = Tap(options, sink)
         make = functools.partial(kind or Streamed, *about, Tap(options, None))
-        self._programs = programs_of(f, ("tap", options, *about), make)
+        self._programs = programs_of(f, (kind or Streamed, options, *about), make)
         self._source = self._programs.source()  # They refer to it weakly.
         functools.update_wrapper(self, f, updated=())
 

@@ -55,11 +55,12 @@ class Bar:
         elif time.monotonic() - max(self._said, self._begun) >= SELDOM:
             self._say()
 
-    def restart(self) -> None:
-        """Begin again, as a loop inside of another does."""
-        self._begun = time.monotonic()
+    def restart(self, ago: float) -> None:
+        """Begin again, as a loop inside of another does; so many seconds ago."""
+        self._begun = time.monotonic() - ago
         if self._bar is not None:
             self._bar.reset()
+            self._bar.start_t -= ago
 
     def discard(self) -> None:
         """Take it away, as if it had never been there."""
@@ -79,3 +80,12 @@ class Bar:
         elapsed = self._said - self._begun
         line = self._meter(self._done, elapsed=elapsed, postfix=self._postfix, **self._about)
         print(line.strip(), file=self._file, flush=True)
+
+
+def say(line: str, file: TextIO) -> None:
+    """Print a line, above the bars if there are any."""
+    tqdm = sys.modules.get("tqdm")
+    if tqdm is not None and getattr(tqdm.tqdm, "_instances", None):
+        tqdm.tqdm.write(line, file=file)
+    else:
+        print(line, file=file, flush=True)

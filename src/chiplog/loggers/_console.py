@@ -29,9 +29,10 @@ QUIET = 1.0  # Seconds between lines, if the output is no terminal and nobody sa
 class ConsoleLogger(WritingLogger):
     """Shows a live table: each value as it is, its change, its course, and how fast steps go by.
 
-    If the output is no terminal, it prints lines instead, at most one a second, or as `every` says,
-    so that logs of batch jobs stay readable. Arrays are shown as their mean. Needs the extra
-    `chiplog[console]`.
+    The course is drawn over the whole run, on a logarithmic scale if the value spans more than a
+    factor of 30; the change is that since the last point of it. Arrays are shown as their mean. If
+    the output is no terminal, it prints lines instead, at most one a second, or as `every` says, so
+    that logs of batch jobs stay readable. Needs the extra `chiplog[console]`.
 
     Args:
         every: A number of steps, or a frequency.
@@ -63,6 +64,7 @@ class ConsoleLogger(WritingLogger):
         self._lines = Schedule(EverySeconds(QUIET) if every is None else None)
         self._unsaid: dict[tuple[str, ...], Record] = {}
         self._values: dict[str, History] = {}
+        self._others: dict[str, str] = {}  # What is no number.
         self._pace: collections.deque[tuple[float, float]] = collections.deque(maxlen=64)
         self._guard = threading.Lock()  # The table is drawn by a thread of rich.
 
@@ -94,10 +96,12 @@ class ConsoleLogger(WritingLogger):
         with self._guard:
             for name, value in record.values.items():
                 number = scalar(value, record.valid.get(name))
-                if number is not None:
-                    size = np.size(value)
-                    label = f"{name} (mean of {size})" if size > 1 else name
-                    self._values.setdefault(label, History(POINTS)).add(record.step, number)
+                if number is None:
+                    self._others[name] = str(value)
+                    continue
+                size = np.size(value)
+                label = f"{name} (mean of {size})" if size > 1 else name
+                self._values.setdefault(label, History(POINTS)).add(record.step, number)
             self._pace.append((time.monotonic(), record.step))
 
     def close(self, error: BaseException | None) -> None:
@@ -117,18 +121,21 @@ class ConsoleLogger(WritingLogger):
 
     def _draw(self) -> Any:
         with self._guard:
-            table = self._table.Table(title=self._title or None, caption=self._caption())
-            table.add_column("", no_wrap=True)
-            names = max(map(len, self._values), default=0)
-            width = max(8, min(32, self._console.width - NUMBERS - names))
+            table = self._table.Table(title=f"{self._title}   {self._status()}".strip())
+            room = self._console.width - NUMBERS
+            names = min(max(map(len, self._values), default=0), max(16, room - 8))
+            table.add_column("", no_wrap=True, overflow="ellipsis", max_width=names)
             for column in ("now", "change", "lowest", "highest"):
                 table.add_column(column, justify="right", no_wrap=True)
             table.add_column("course", no_wrap=True)
             for name, history in self._values.items():
-                table.add_row(self._text.Text(name), *_cells(history, width))
+                course = max(8, min(32, room - names))
+                table.add_row(self._text.Text(name), *_cells(history, course))
+            for name, value in self._others.items():
+                table.add_row(self._text.Text(name), self._text.Text(value))
         return table
 
-    def _caption(self) -> str:
+    def _status(self) -> str:
         if not self._pace:
             return "waiting for the first entry"
         elapsed = time.monotonic() - self._begun
@@ -145,14 +152,20 @@ def _cells(history: History, width: int) -> list[str]:
     del steps
     before = values[-2] if len(values) > 1 else math.nan
     change = history.latest - before
-    now = f"{history.latest:.5g}"
+    now = _number(history.latest, 5)
+    known = history.lowest <= history.highest
     return [
         f"[bold]{now}[/]" if math.isfinite(history.latest) else f"[bold red]{now}[/]",
-        "" if math.isnan(before) else f"{change:+.2g}",
-        f"{history.lowest:.4g}" if history.lowest <= history.highest else "",
-        f"{history.highest:.4g}" if history.lowest <= history.highest else "",
+        "" if math.isnan(before) else f"{'+' if change >= 0 else ''}{_number(change, 2)}",
+        _number(history.lowest, 4) if known else "",
+        _number(history.highest, 4) if known else "",
         sparkline(_squeezed(values, width)),
     ]
+
+
+def _number(x: float, digits: int) -> str:
+    is_whole = abs(x) < 1e9 and x == int(x)
+    return str(int(x)) if is_whole else f"{x:.{digits}g}"
 
 
 def _squeezed(values: list[float], most: int) -> list[float]:

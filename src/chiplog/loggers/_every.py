@@ -26,6 +26,7 @@ class Every(Logger[Any]):
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
+        self._first: tuple[Any] | None = None
 
     def __enter__(self) -> Self:
         self.logger.__enter__()
@@ -33,8 +34,12 @@ class Every(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Hand the state on, if the step is due."""
-        if self._schedule.take(step, kind_of(state)):
+        kind = kind_of(state)
+        self._first = self._first or (kind,)
+        if self._schedule.take(step, kind):
             self.logger.log(state, step)
+        elif self._first == (kind,):  # Of several entries in a step, one counts.
+            self.logger.skipped(1)
 
     def __exit__(
         self,
@@ -47,6 +52,15 @@ class Every(Logger[Any]):
     def wants(self, step: int) -> bool:
         """Say whether the step is due."""
         return self._schedule.due(step) and self.logger.wants(step)
+
+    def skipped(self, steps: int) -> None:
+        """Tell the logger."""
+        self.logger.skipped(steps)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.logger, name)  # Such as the records of a ring buffer.
 
     def fork(self, run: RunInfo) -> Every:
         """Make the same of the logger of a run."""

@@ -108,8 +108,8 @@ class Steps(Frequency):
         [3, 4, 5]
     """
 
-    start: int
-    stop: int | None = None
+    start: float
+    stop: float | None = None
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
         """Say whether the step is in the range."""
@@ -177,7 +177,7 @@ def as_frequency(given: Frequency | int | None) -> Frequency:
     if isinstance(given, Frequency):
         return given
     if given is None:
-        return EveryNStep(1)
+        return Steps(-math.inf)  # All of them.
     if isinstance(given, int) and not isinstance(given, bool):
         return EveryNStep(given)
     raise LogTypeError(

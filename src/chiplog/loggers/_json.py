@@ -1,7 +1,8 @@
 """Records as JSON: one object, on one line, that any reader of JSON can read.
 
 JSON has no NaN and no infinities, so they are the strings "NaN", "Infinity" and "-Infinity". A lane
-that did not log is null, and a complex number is `[real, imaginary]`.
+that did not log is null, and a complex number is `[real, imaginary]`. What has the name of
+something else gets an underscore in front.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ def as_json(record: Record) -> str:
         about["_tags"] = list(record.tags)
     steps = {name: _plain(at, None) for name, at in record.steps.items()}
     values = {name: _plain(x, record.valid.get(name)) for name, x in record.values.items()}
-    # Where a step and a value have the same name, the value keeps it.
-    taken = {f"_{name}" if name in values else name: at for name, at in steps.items()}
-    return _encode({**about, **taken, **values})
+    line = dict(about)
+    for name, value in (*values.items(), *steps.items()):
+        while name in line:  # Nothing is overwritten.
+            name = f"_{name}"
+        line[name] = value
+    return _encode(line)
 
 
 def from_json(line: str) -> dict[str, Any]:

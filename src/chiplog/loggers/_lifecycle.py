@@ -10,8 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
+
 from .._host import host, raise_all
-from ..errors import LoggerStateError
+from ..errors import LoggerStateError, LogTypeError, StopRun
 
 
 def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -39,7 +42,9 @@ def logging(log: Callable[..., None]) -> Callable[..., None]:
     """Wrap `log`."""
 
     @functools.wraps(log)
-    def wrapped(self: Any, state: Any, step: int) -> None:
+    def wrapped(self: Any, state: Any, step: Any) -> None:
+        if type(step) is not int:
+            step = _checked_step(step)
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "used"))
         if self.concurrent:
@@ -49,6 +54,18 @@ def logging(log: Callable[..., None]) -> Callable[..., None]:
                 log(self, state, step)
 
     return wrapped
+
+
+def _checked_step(step: Any) -> int | float:
+    """A step as a number of Python."""
+    is_number = isinstance(step, (int, float, np.number, np.ndarray, jax.Array))
+    if not is_number or isinstance(step, (bool, jax.core.Tracer)) or np.ndim(step):
+        raise LogTypeError(
+            f"The step is a number, not {step!r} (of type {type(step).__name__}). Call "
+            "`logger.log(state, step)`."
+        )
+    number = np.asarray(step).item()
+    return int(number) if number == number // 1 else float(number)
 
 
 def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +78,6 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "closed"))
         errors: list[BaseException] = []
-        result = None
 
         def attempt(act: Callable[..., Any], *args: Any) -> Any:
             try:
@@ -71,13 +87,17 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
 
         if not host.is_worker():
             attempt(host.wait)
+        errors += host.errors_of(self)
+        # A run that was to be stopped has failed, though it may have been over before it could be.
+        stop = next((e for e in errors if isinstance(e, StopRun)), None)
+        about = (type(stop), stop, None) if error is None and stop else (kind, error, trace)
         for child in reversed(self._runs.values()):
             if child.is_open:
-                attempt(child.__exit__, kind, error, trace)
+                attempt(child.__exit__, *about)
         self._phase = "closing"
-        result = attempt(leave, self, kind, error, trace)
+        result = attempt(leave, self, *about)
         self._phase = "closed"
-        finish(self, error, host.errors_of(self) + errors)
+        finish(self, error, list(dict.fromkeys(errors + host.errors_of(self))))
         return result
 
     return wrapped

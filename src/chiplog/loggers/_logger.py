@@ -310,8 +310,16 @@ class Logger(Generic[State]):
     def run(self, number: int) -> Logger[Any]:
         """The logger of one run."""
         if number not in self._runs:
-            raise LoggerStateError(f"The {number}-th run of {type(self).__name__} is not open.")
+            raise LoggerStateError(
+                f"run-{number} of {type(self).__name__} is not open: either it could not be "
+                "opened, or the logger has been closed."
+            )
         return self._runs[number]
+
+    def __repr__(self) -> str:
+        args, kwargs = self._made_with
+        given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        return f"<{type(self).__name__}({', '.join(given)}), {self._phase}>"
 
     def check_open(self) -> None:
         """Raise an error if the logger is not inside of its `with`."""

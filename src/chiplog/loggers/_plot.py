@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .._extras import load
+from .._host import logger as reports
+from .._logdict import matches
 from ..errors import LogTypeError
 from ._frequency import Frequency
 from ._history import History
@@ -30,7 +32,7 @@ class PlotLogger(WritingLogger):
 
     Args:
         path: The file; its suffix says which kind.
-        keys: What to draw; by default everything.
+        keys: What to draw, as names or glob patterns; by default everything.
         every: Which steps to draw: a number of steps, or a frequency.
         view: Takes what to draw out of the state.
         log_scale: Whether the vertical axes are logarithmic.
@@ -61,7 +63,8 @@ class PlotLogger(WritingLogger):
         elif keys is not None and not isinstance(keys, (tuple, list)):
             raise LogTypeError(f"`keys` are names of values, not {keys!r}.")
         self.path, self._keys, self._log_scale = Path(path), keys, log_scale
-        self._curves: dict[str, History] = {key: History(MOST_POINTS) for key in keys or ()}
+        self._curves: dict[str, History] = {}
+        self._seen: dict[str, None] = {}
         self._cost, self._drawn = 0.0, -math.inf
 
     def open(self) -> None:
@@ -79,18 +82,25 @@ class PlotLogger(WritingLogger):
     def write(self, record: Record) -> None:
         """Add points, and draw if it is time to."""
         for name, value in record.values.items():
-            if self._keys is None or name in self._keys:
+            self._seen[name] = None
+            if self._keys is None or any(matches(name, key) for key in self._keys):
                 number = scalar(value, record.valid.get(name))
                 if number is not None:
                     self._curves.setdefault(name, History(MOST_POINTS)).add(record.step, number)
         waited = time.monotonic() - self._drawn
-        if waited * SHARE >= self._cost:
+        if self._curves and waited * SHARE >= self._cost:
             self.draw()
 
     def close(self, error: BaseException | None) -> None:
         """Draw for the last time, if there is anything to draw."""
-        if any(curve.count for curve in self._curves.values()):
+        if self._curves:
             self.draw()
+        elif self._keys is not None and self._seen:
+            reports.warning(
+                "PlotLogger drew nothing: no key matches %s. There were %s.",
+                ", ".join(map(repr, self._keys)),
+                ", ".join(map(repr, self._seen)),
+            )
 
     def fork(self, run: RunInfo) -> PlotLogger:
         """Each run has a picture of its own."""
@@ -99,11 +109,10 @@ class PlotLogger(WritingLogger):
     def draw(self) -> None:
         """Draw the picture."""
         begun = time.monotonic()
-        curves = {name: curve for name, curve in self._curves.items() if curve.count}
-        height = 2.2 * max(1, len(curves)) + 0.4
-        figure = self._figures.Figure(figsize=(7, height), layout="constrained")
-        axes = figure.subplots(max(1, len(curves)), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, (name, curve) in zip(axes, curves.items(), strict=False):
+        count = len(self._curves)
+        figure = self._figures.Figure(figsize=(7, 2.2 * count + 0.4), layout="constrained")
+        axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+        for axis, (name, curve) in zip(axes, self._curves.items(), strict=True):
             self._draw_curve(axis, name, curve)
         axes[-1].set_xlabel("step")
         # A viewer that looks at it now sees the old one, or the new one, but nothing in between.
@@ -116,7 +125,7 @@ class PlotLogger(WritingLogger):
     def _draw_curve(self, axis: Any, name: str, curve: History) -> None:
         steps, values = curve.curve()
         axis.plot(steps, values, linewidth=1.3, marker="." if len(steps) < 30 else "")
-        axis.set_ylabel(name)
+        axis.set_title(name, loc="left", fontsize=10)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         if self._log_scale and curve.lowest > 0:

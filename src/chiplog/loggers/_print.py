@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+from ._bar import say
 from ._frequency import Frequency
 from ._record import Record
 from ._runs import RunInfo
@@ -41,7 +42,7 @@ class PrintLogger(WritingLogger):
 
     def write(self, record: Record) -> None:
         """Print a record."""
-        print(f"step {record.step}  {record.line()}", file=self._file or sys.stdout, flush=True)
+        say(f"step {record.step}  {record.line()}", self._file or sys.stdout)
 
     def fork(self, run: RunInfo) -> Section:
         """Runs print to the same place, with their names in front."""

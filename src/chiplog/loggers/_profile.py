@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import jax
 
+from .._host import logger as reports
 from ..errors import LogValueError
 from ._logger import Logger
 from ._paths import StrPath
@@ -71,6 +72,10 @@ class ProfileLogger(Logger[Any]):
     ) -> None:
         if self._running:
             self._stop(None)
+        elif not self._done and error is None:
+            reports.warning(
+                "ProfileLogger made no profile: the run ended before step %d.", self._start
+            )
 
     def wants(self, step: int) -> bool:
         """Say whether the profiler starts or stops after the step."""

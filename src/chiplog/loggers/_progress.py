@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TextIO, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TextIO, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _jax_compat as compat
 from .._entry import Entry, Meta
 from .._host import Sink, host
 from .._interpret import Body, State, Where
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 TICK = "chiplog.progress"  # The tag of what is logged.
 REFRESH = 0.25  # Seconds between updates.
-SLOW = 0.5  # An inner loop that takes less is not shown.
+SLOW = 0.3  # An inner loop that takes less is not shown.
 END = "end"
 PERCENT = "%"
 
@@ -53,7 +54,8 @@ def progress(
         f: Any function of JAX code, jitted or not.
         where: Only the loops at these addresses, as `chiplog.primitives(f, ...)` shows them.
         depth: How deeply loops may be nested to be shown.
-        fraction: For while loops: takes the list of the arrays of the carry, and returns how much
+        fraction: For while loops: takes the list of the arrays of the carry, in the order of
+            `jax.tree.leaves` (dictionaries are sorted by key), and returns how much
             is done, between 0 and 1. Of several lanes, the slowest counts.
         description: In front of the bars; by default the name of the function.
         file: Where to print. By default the standard error.
@@ -81,7 +83,10 @@ class Progressing(Tapped[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return super().__call__(*args, **kwargs)
+            out = super().__call__(*args, **kwargs)
+            if compat.trace_is_clean() and not host.is_worker():
+                host.wait()  # So that what is printed next does not end up amid the bars.
+            return out
         except BaseException:
             host.post(Sink(lambda bars: bars.close()), self._sink.callback)  # After what came.
             raise
@@ -167,7 +172,7 @@ class Bars:
     ) -> None:
         self._description, self._file, self._clock = description, file, clock
         self._bars: dict[str, Bar] = {}
-        self._since: dict[str, tuple[Any, float]] = {}  # When an execution of a loop began.
+        self._seen: dict[str, _Execution] = {}
 
     def __call__(self, logs: LogDict) -> None:
         for key, values in logs.items():
@@ -189,27 +194,31 @@ class Bars:
         """Leave the bars as they are."""
         for bar in reversed(self._bars.values()):
             bar.close()
-        self._bars, self._since = {}, {}
+        self._bars, self._seen = {}, {}
 
     def _update(self, address: str, outer: Sequence[int], done: float, length: str) -> None:
         now = self._clock()
-        execution, began = self._since.get(address, (None, now))
-        again = execution != outer
-        if again:
-            began = now
-            self._since[address] = outer, now
+        last = self._seen.get(address)
+        if last is None:
+            this = _Execution(outer, now, now, 0.0)
+        elif last.outer != outer:  # It began when the one before was last seen, at the latest.
+            this = _Execution(outer, last.latest, now, last.latest - last.began)
+        else:
+            this = last._replace(latest=now)
+        self._seen[address] = this
+        again = last is not None and last.outer != outer
         bar = self._bars.get(address)
         if bar is None:
             # What takes no time would only flicker.
-            if outer and now - began < SLOW:
+            if outer and max(now - this.began, this.before) < SLOW:
                 return
             self._close_siblings(address)
             level, unit = address.count("/"), PERCENT if length == PERCENT else "it"
-            label = address.rpartition("/")[2] if level else f"{self._description} {address}"
+            label = f"└ {address}" if level else f"{self._description} {address}"
             bar = Bar(_total(length), label, level, self._file, unit=unit, leave=not level)
             self._bars[address] = bar
         elif again and outer:
-            bar.restart()
+            bar.restart(now - this.began)
         bar.update(done)
 
     def _close_siblings(self, address: str) -> None:
@@ -218,6 +227,15 @@ class Bars:
         over = [a for a in self._bars if a.count("/") >= level]
         for other in sorted(over, key=lambda a: -a.count("/")):  # Those below others first.
             self._bars.pop(other).close()
+
+
+class _Execution(NamedTuple):
+    """A loop that runs: in which iterations of those around it, since when, and when last seen."""
+
+    outer: Sequence[int]
+    began: float
+    latest: float
+    before: float  # How long it took the time before.
 
 
 def _total(length: str) -> int | None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import LogValueError
 from ._frequency import Frequency
 from ._record import Record
 from ._runs import RunInfo
@@ -51,13 +52,13 @@ class PythonLogger(WritingLogger):
     ) -> None:
         super().__init__(view=view, every=every)
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
-        self._level = level if callable(level) else lambda values: level
+        fixed = None if callable(level) else _number(level)
+        self._level = level if callable(level) else lambda values: fixed
         self._extra = extra or {}
 
     def write(self, record: Record) -> None:
         """Log a record."""
-        level = self._level(record.values)
-        number = level if isinstance(level, int) else logging.getLevelNamesMapping()[level.upper()]
+        number = _number(self._level(record.values))
         if self._logger.isEnabledFor(number):
             extra = {"step": record.step, "data": record.values, **self._extra}
             self._logger.log(number, "step %s  %s", record.step, record.line(), extra=extra)
@@ -65,3 +66,13 @@ class PythonLogger(WritingLogger):
     def fork(self, run: RunInfo) -> PythonLogger:
         """Each run has its number in `record.run`."""
         return self.remade(extra={**self._extra, "run": run.number})
+
+
+def _number(level: Any) -> int:
+    """The number of a level, which may be given by name."""
+    names = logging.getLevelNamesMapping()
+    if isinstance(level, int):
+        return level
+    if isinstance(level, str) and level.upper() in names:
+        return names[level.upper()]
+    raise LogValueError(f"{level!r} is no level of `logging`: those are {', '.join(names)}.")

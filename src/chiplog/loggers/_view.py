@@ -79,6 +79,8 @@ class View:
         """The values by name, as they are in the state."""
         if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
             return dict(state)  # An entry of a tap is nearly always that.
+        if self._view is None and type(state) is dict and _are_arrays(list(state.values())):
+            return {str(name): x for name, x in state.items()}
         return dict(named(state if self._view is None else self._view(state)))
 
     def copies(self, state: Any) -> Copies:
@@ -101,7 +103,7 @@ class View:
 def _compiled(view: Callable[[Any], Any] | None) -> Any:
     """Compile a view, once for all loggers that have it."""
     if view is None:
-        return _all
+        return None
     try:
         if view not in _views:
             _views[view] = jax.jit(functools.partial(_of_state, weakref.ref(view)))
@@ -118,9 +120,6 @@ def _of_state(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
     if not all(isinstance(x, jax.Array) for x in values.values()):
         raise TypeError("What is no array may be another one the next time.")
     return _packed(values)
-
-
-_all = jax.jit(functools.partial(_of_state, lambda: lambda state: state))
 
 
 def _packed(values: Values) -> tuple[Layout, list[Any]]:
@@ -171,7 +170,8 @@ def _are_numpy(values: Values) -> bool:
 
 def _are_arrays(leaves: list[Any]) -> bool:
     # Asking each of them takes longer: `isinstance` goes through a metaclass.
-    return all(issubclass(kind, jax.Array) for kind in set(map(type, leaves)))
+    kinds = set(map(type, leaves))
+    return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
 
 
 def _check_there(state: Any) -> None:

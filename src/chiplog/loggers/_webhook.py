@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -76,7 +77,6 @@ class WebhookLogger(WritingLogger):
     def open(self) -> None:
         """Start the thread that sends."""
         self._queue: queue.Queue[bytes | None] = queue.Queue()
-        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="chiplog-webhook", daemon=True)
         self._thread.start()
 
@@ -94,9 +94,9 @@ class WebhookLogger(WritingLogger):
         event = "end" if error is None else "failure"
         if self._when in (event, "always"):
             self._send(event, error)
-        self._closing.set()  # From now on it tries again without a pause.
         self._queue.put(None)
-        self._thread.join(timeout=(self._timeout + 1) * (self._retries + 1))
+        patience = sum(self._timeout + _pause(i) for i in range(self._retries + 1))
+        self._thread.join(timeout=patience + 1)
         if self._thread.is_alive():
             raise WebhookError(f"{self._queue.qsize()} messages to {self._url} were not delivered.")
 
@@ -146,7 +146,12 @@ class WebhookLogger(WritingLogger):
                         f"{self._url} did not take a message after {attempt + 1} attempts: {error}"
                     ) from error
                 reports.info("%s: %s; trying again.", self._url, error)
-                self._closing.wait(min(0.25 * 2**attempt, 10))
+                time.sleep(_pause(attempt))
+
+
+def _pause(attempt: int) -> float:
+    """Seconds to wait after an attempt."""
+    return min(0.25 * 2.0**attempt, 10.0)
 
 
 def _values(record: Record) -> dict[str, Any]:
