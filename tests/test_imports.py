@@ -87,7 +87,7 @@ def imports(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = path.parents[node.level - 1]
             for name in [node.module] if node.module else [a.name for a in node.names]:
-                target = base / name
+                target = base / name.replace(".", "/")
                 yield name_of(target / "__init__.py" if target.is_dir() else target), True
         elif isinstance(node, ast.ImportFrom):
             yield node.module, False

@@ -175,6 +175,42 @@ def test_an_open_logger_is_used_and_left_open():
     assert [record.step for record in logger.records] == list(range(10))
 
 
+def test_a_logger_that_fails_does_not_end_the_run():
+    class Failing(loggers.Logger):
+        def log(self, state, step):
+            raise ValueError("broken")
+
+        def wants(self, step):
+            raise ValueError("broken")
+
+    reached = []
+
+    def step(key, x):
+        jax.debug.callback(reached.append, x)
+        return x + 1
+
+    with pytest.raises(ValueError, match="broken"):
+        chiplog.simulate(step, 0, 20, key=KEY, logger=Failing())
+    jax.effects_barrier()
+    assert len(reached) == 20
+    captured = testing.capture()
+    with pytest.raises(ValueError, match="broken"):
+        run(5, logger=loggers.CompositeLogger(Failing(), captured))
+    assert not captured.is_open
+    assert len(captured.records) == 5
+
+
+def test_many_steps_can_be_counted():
+    numbers = (np.int64(3), np.uint8(2))
+    assert run(numbers[0], inner=numbers[1])["n"] == 3
+    final = chiplog.simulate(lambda k, x: x + 1, 0, 3, key=KEY, start_step=2**31 + 5)
+    assert final == 3
+    with pytest.raises(ValueError, match="at most"):
+        chiplog.simulate(lambda k, x: x + 1, 0, 3, key=KEY, start_step=2**32)
+    with pytest.raises(TypeError, match="one key"):
+        chiplog.simulate(lambda k, x: x + 1, 0, 3, key=0)
+
+
 def test_anything_that_logs_can_be_the_logger():
     class Plain:
         def __init__(self):

@@ -62,6 +62,11 @@ class Sink:
         name = getattr(self.callback, "__qualname__", None) or type(self.callback).__qualname__
         return f"{getattr(self.callback, '__module__', '')}.{name}".lstrip(".")
 
+    @property
+    def title(self) -> str:
+        """What to call it in a sentence."""
+        return f"The callback {self.name}" if self.owner is None else type(self.owner).__name__
+
     def call(self, run: Run, logs: Any) -> None:
         """Hand something over. Whatever goes wrong is the sink's affair, not the program's."""
         try:
@@ -75,14 +80,15 @@ class Sink:
 
     def fail(self, error: BaseException) -> None:
         """Report an error, the first time, and keep it until somebody wants it raised."""
-        self.failures += 1
-        if self.error is None:
-            self.error = error
-            host.failed(self)
+        first = host.first_failure(self)
+        first.failures += 1
+        if first.error is None:
+            first.error = error
+            host.failed(first)
             logger.error(
                 "%s failed. The program goes on, and it gets the entries that follow. The error "
                 "will be raised %s.",
-                f"The callback {self.name}" if self.owner is None else type(self.owner).__name__,
+                self.title,
                 "when it is closed"
                 if getattr(self.owner, "is_open", False)
                 else "by chiplog.flush()",
@@ -154,6 +160,7 @@ class Host:
         self._progress = 0  # Entries that have been delivered.
         self._worker: threading.Thread | None = None
         self._waiting = 0  # Threads in `flush`.
+        self.waiting_threads: set[int] = set()  # They do nothing before the worker does.
         self._closed = False
         self._numbers = itertools.count(1)
         self._last = 0.0  # When the last chunk came.
@@ -181,6 +188,9 @@ class Host:
         run = sink.run
         if run is None:
             run = sink.run = Run(0, sink)
+        if self.is_worker():
+            sink.call(run, item)
+            return
 
         def deliver() -> Iterator[None]:
             sink.call(run, item)
@@ -246,6 +256,14 @@ class Host:
 
     def _wait_for_room(self, chunk: Chunk) -> None:
         self._pressing.notify()
+        me = threading.get_ident()
+        self.waiting_threads.add(me)
+        try:
+            self._wait_for_room_as_long_as_it_helps(chunk)
+        finally:
+            self.waiting_threads.discard(me)
+
+    def _wait_for_room_as_long_as_it_helps(self, chunk: Chunk) -> None:
         while True:
             progress = self._progress
             room = self._delivered.wait_for(
@@ -257,13 +275,16 @@ class Host:
 
     def _wait_until_done(self, number: int) -> None:
         """Wait until so many chunks have been delivered since the beginning."""
+        me = threading.get_ident()
         self._waiting += 1
+        self.waiting_threads.add(me)
         try:
             self._arrived.notify()
             self._pressing.notify()
             self._delivered.wait_for(lambda: self._done >= number or self._closed)
         finally:
             self._waiting -= 1
+            self.waiting_threads.discard(me)
 
     def _is_full(self, chunk: Chunk) -> bool:
         return self._entries > 0 and (
@@ -272,6 +293,12 @@ class Host:
 
     def _is_filling(self) -> bool:
         return max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5
+
+    def first_failure(self, sink: Sink) -> Sink:
+        """The first sink of the same owner that has failed, if one has."""
+        with self._lock:
+            mine = (s for s in self._failed if s.owner is sink.owner is not None)
+            return next(mine, sink)
 
     def failed(self, sink: Sink) -> None:
         with self._lock:
@@ -326,21 +353,25 @@ class Host:
                     return any_at_all
                 any_at_all = True
                 chunk = self._queue.popleft()
-            try:
-                for _ in chunk.deliver():
-                    self._progress += 1
-                    if time.perf_counter() - rested > BUSY:
-                        time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
-                        rested = time.perf_counter()
-            except Exception as error:  # Of our own; those of callbacks do not come here.
-                logger.error("chiplog could not deliver a chunk of entries.", exc_info=error)
-                self._broken = self._broken or error
-            finally:
-                with self._lock:
-                    self._done += 1
-                    self._bytes -= chunk.size
-                    self._entries -= chunk.entries
-                    self._delivered.notify_all()
+            for _ in self._delivering(chunk):
+                if time.perf_counter() - rested > BUSY:
+                    time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
+                    rested = time.perf_counter()
+
+    def _delivering(self, chunk: Chunk) -> Iterator[None]:
+        try:
+            for _ in chunk.deliver():
+                self._progress += 1
+                yield
+        except Exception as error:  # Of our own; those of callbacks do not come here.
+            logger.error("chiplog could not deliver a chunk of entries.", exc_info=error)
+            self._broken = self._broken or error
+        finally:
+            with self._lock:
+                self._done += 1
+                self._bytes -= chunk.size
+                self._entries -= chunk.entries
+                self._delivered.notify_all()
 
     def flush(self) -> None:
         """Wait until everything has been delivered, and raise what went wrong."""
@@ -367,6 +398,22 @@ class Host:
         # A program that was over before it could be stopped has not raised anything.
         late = [run.stop for _, run in asked if run.stop is not None and not run.stopped]
         return errors_of(mine) + late
+
+    def settle(self) -> None:
+        """Wait as `wait` does; on the worker, deliver what was started there."""
+        if not self.is_worker():
+            self.wait()
+            return
+        for run in tuple(self._dispatched):
+            if run.unbounded:
+                _wait(run.token)
+        while True:
+            with self._lock:
+                chunk = next((c for c in self._queue if c.run.unbounded), None)
+                if chunk is None:
+                    return
+                self._queue.remove(chunk)
+            collections.deque(self._delivering(chunk), maxlen=0)
 
     def wait(self) -> None:
         """Wait for all programs that were started, then until the queue is empty."""
@@ -429,7 +476,7 @@ def errors_of(failed: Sequence[Sink]) -> list[BaseException]:
     for sink in failed:
         assert sink.error is not None
         if sink.failures > 1:
-            sink.error.add_note(f"The callback {sink.name} failed {sink.failures} times.")
+            sink.error.add_note(f"{sink.title} failed {sink.failures} times.")
         errors.append(sink.error)
         sink.error, sink.failures = None, 0
     return errors

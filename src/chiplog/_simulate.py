@@ -17,7 +17,8 @@ from jax import lax
 
 from ._host import logger as reports
 from .errors import LogTypeError, LogValueError
-from .loggers import Logger, NullLogger
+from .loggers import CompositeLogger, Logger, NullLogger
+from .loggers._composite import Borrowed
 
 S = TypeVar("S")
 WARM_UP = 0xFFFFFFFF  # The last number that a key can be folded with: no step gets that far.
@@ -85,9 +86,10 @@ def simulate(
         step 3  value=0.0625
         step 6  value=0.0078125
     """
-    for name, count in (("n_steps", n_steps), ("warmup", warmup), ("start_step", start_step)):
-        _check_count(name, count, 0)
-    _check_count("inner", inner, 1)
+    n_steps, warmup = _count("n_steps", n_steps, 0), _count("warmup", warmup, 0)
+    start_step, inner = _count("start_step", start_step, 0), _count("inner", inner, 1)
+    if max(start_step + n_steps, warmup) > WARM_UP:
+        raise LogValueError(f"A simulation has at most {WARM_UP} steps.")
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
@@ -101,12 +103,12 @@ def simulate(
                 return state
             at, state = advance(warm, at, state, _number(min(inner, warmup - first)))
         i, end, at = start_step, start_step + n_steps, _number(start_step)
-        with _opened(logger):
+        with _opened(logger) as opened:
             while i < end and not interrupted():
-                count = _until_wanted(logger, i, min(inner, end - i))
+                count = _until_wanted(opened, i, min(inner, end - i))
                 at, state = advance(key, at, state, _number(count))
                 i += count
-                _tell(logger, state, i - 1, count)
+                _tell(opened, state, i - 1, count)
         if i < end:
             reports.warning(
                 "Interrupted after %d of %d steps; what was logged is complete.",
@@ -119,7 +121,7 @@ def simulate(
 @functools.lru_cache(maxsize=1024)
 def _number(n: int) -> Any:
     """A number on the device. Transferring the same ones again and again would take time."""
-    return jnp.asarray(n, jnp.int32)
+    return jnp.asarray(n, jnp.uint32)
 
 
 def _advance(step: Callable[..., Any], donate: bool) -> Callable[..., Any]:
@@ -143,9 +145,9 @@ def _compile(step: Callable[[], Any], donate: bool) -> Callable[..., Any]:
     def advance(key: Any, at: Any, state: Any, count: Any) -> Any:
         def body(_: Any, carry: Any) -> Any:
             at, state = carry
-            return at + 1, step()(jax.random.fold_in(key, at), state)
+            return at + jnp.uint32(1), step()(jax.random.fold_in(key, at), state)
 
-        return lax.fori_loop(0, count, body, (at, state))
+        return lax.fori_loop(jnp.uint32(0), count, body, (at, state))
 
     return jax.jit(advance, donate_argnums=2 if donate else ())  # type: ignore[no-any-return]
 
@@ -179,20 +181,15 @@ def _type(x: Any) -> str:
     return f"{x.dtype}[{','.join(map(str, x.shape))}]"
 
 
-def _until_wanted(logger: Any, first: int, most: int) -> int:
+def _until_wanted(logger: Logger[Any], first: int, most: int) -> int:
     """How many steps to run until there is a state that the logger wants, at most `most`."""
-    if isinstance(logger, Logger):
-        for count in range(1, most):
-            if logger.wants(first + count - 1):
-                return count
-        return most
-    return 1
+    for count in range(1, most):
+        if logger.wants(first + count - 1):
+            return count
+    return most
 
 
-def _tell(logger: Any, state: Any, step: int, count: int) -> None:
-    if not isinstance(logger, Logger):
-        logger.log(state, step)
-        return
+def _tell(logger: Logger[Any], state: Any, step: int, count: int) -> None:
     if logger.wants(step):
         logger.log(state, step)
         count -= 1
@@ -201,12 +198,12 @@ def _tell(logger: Any, state: Any, step: int, count: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(logger: Any) -> Iterator[None]:
+def _opened(logger: Any) -> Iterator[Logger[Any]]:
+    """Open a logger, unless somebody else has; what fails in it does not end the run."""
     if isinstance(logger, Logger) and logger.is_open:
-        yield  # It belongs to somebody else, who closes it.
-    else:
-        with logger:
-            yield
+        logger = Borrowed(logger)
+    with CompositeLogger(logger) as opened:
+        yield opened
 
 
 @contextlib.contextmanager
@@ -230,9 +227,10 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _check_count(name: str, count: Any, least: int) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+def _count(name: str, count: Any, least: int) -> int:
+    if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < least:
         raise LogValueError(f"`{name}` must be a whole number from {least} on, not {count!r}.")
+    return int(count)
 
 
 def _check_key(key: Any) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .._logdict import LogDict
 from ..errors import LogTypeError, StopRun
 from ._frequency import Frequency, Schedule, kind_of
 from ._logger import Logger
-from ._record import make_record, named, read
+from ._record import by_name, make_record, read
 
 
 class CheckLogger(Logger[Any]):
@@ -64,10 +66,13 @@ class CheckLogger(Logger[Any]):
         return self._schedule.due(step)
 
     def _holds(self, state: Any) -> bool:
-        verdict = self._predicate(state)
-        # Of several lanes, or arrays, all have to hold.
-        return bool(verdict.all() if hasattr(verdict, "all") else verdict)
+        verdict = np.asarray(self._predicate(state))
+        if isinstance(state, LogDict) and state and verdict.ndim:
+            mask = np.asarray(state.series(next(iter(state))).mask)
+            if mask.shape == verdict.shape[: mask.ndim]:
+                verdict = verdict[mask]  # Lanes that did not log have nothing to say.
+        return bool(verdict.all())
 
 
 def _described(state: Any, step: int) -> str:
-    return make_record(state, read(dict(named(state))), step).line()
+    return make_record(state, read(by_name(state)), step).line()

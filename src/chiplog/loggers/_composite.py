@@ -77,7 +77,7 @@ class CompositeLogger(Logger[Any]):
 
     def wants(self, step: int) -> bool:
         """Say whether any of them does."""
-        return any(not isinstance(one, Logger) or one.wants(step) for one in self.loggers)
+        return any(_wants(one, step) for one in self.loggers)
 
     def skipped(self, steps: int) -> None:
         """Tell all of them."""
@@ -88,7 +88,7 @@ class CompositeLogger(Logger[Any]):
     def fork(self, run: RunInfo) -> CompositeLogger:
         """Make a logger of the loggers of a run."""
         return CompositeLogger(
-            *(one.fork(run) if isinstance(one, Logger) else one for one in self.loggers)
+            *(one.fork(run) if isinstance(one, Logger) else Borrowed(one) for one in self.loggers)
         )
 
     @property
@@ -110,3 +110,32 @@ class CompositeLogger(Logger[Any]):
 
 
 MultiLogger = CompositeLogger
+
+
+class Borrowed(Logger[Any]):
+    """One that is open already, and is closed by somebody else."""
+
+    concurrent = True
+
+    def __init__(self, one: Any) -> None:
+        self._one = one
+
+    def log(self, state: Any, step: int) -> None:
+        """Hand a state on."""
+        self._one.log(state, step)
+
+    def wants(self, step: int) -> bool:
+        """Say whether it does."""
+        return _wants(self._one, step)
+
+    def skipped(self, steps: int) -> None:
+        """Tell it, if it understands."""
+        if isinstance(self._one, Logger):
+            self._one.skipped(steps)
+
+
+def _wants(one: Any, step: int) -> bool:
+    try:
+        return not isinstance(one, Logger) or one.wants(step)
+    except Exception:  # Whatever is wrong with it, it must not keep the others from getting theirs.
+        return True

@@ -121,7 +121,8 @@ class ConsoleLogger(WritingLogger):
 
     def _draw(self) -> Any:
         with self._guard:
-            table = self._table.Table(title=f"{self._title}   {self._status()}".strip())
+            title = self._text.Text(f"{self._title}   {self._status()}".strip())
+            table = self._table.Table(title=title)
             room = self._console.width - NUMBERS
             names = min(max(map(len, self._values), default=0), max(16, room - 8))
             table.add_column("", no_wrap=True, overflow="ellipsis", max_width=names)
@@ -181,8 +182,13 @@ def sparkline(values: list[float]) -> str:
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     if low > 0 and high > WIDE * low:  # On a linear scale one would see nothing but the start.
-        return sparkline([math.log(value) for value in values])
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+        return sparkline([math.log(x) if math.isfinite(x) else x for x in values])
+    if math.isinf(high - low):
+        return sparkline([value / 4 for value in values])
+    most = len(BARS) - 1
     return "".join(
-        BARS[round((value - low) * scale)] if math.isfinite(value) else "·" for value in values
+        BARS[round((x - low) / (high - low) * most) if high > low else 0]
+        if math.isfinite(x)
+        else "·"
+        for x in values
     )

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
 from .._logdict import LogDict, Origin
+from ..errors import StopRun
+
+
+def each(act: Callable[[Any], Any], items: Iterable[Any]) -> None:
+    """Do something with each of several things, though some fail; then raise the first error.
+
+    Somebody who wants the run to stop goes first.
+    """
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            act(item)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise next((e for e in errors if isinstance(e, StopRun)), errors[0])
 
 
 def rows(logs: LogDict) -> Iterator[LogDict]:
@@ -49,7 +65,7 @@ def step_of(logs: LogDict, counts: dict[Any, int]) -> int | float:
         if np.ndim(at):  # Of several lanes, the one that is ahead.
             at = np.asarray(at)[np.asarray(logs.series(key).mask)].max()
         number = np.asarray(at).item()
-        return int(number) if number == int(number) else float(number)
+        return int(number) if number == number // 1 else float(number)
     origin = logs.origin
     if origin is not None and len(origin.iteration) == 1:
         return int(origin.iteration[0])

@@ -36,7 +36,7 @@ class Every(Logger[Any]):
         """Hand the state on, if the step is due."""
         kind = kind_of(state)
         self._first = self._first or (kind,)
-        if self._schedule.take(step, kind):
+        if self.logger.wants(step) and self._schedule.take(step, kind):
             self.logger.log(state, step)
         elif self._first == (kind,):  # Of several entries in a step, one counts.
             self.logger.skipped(1)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .._logdict import LogDict
 from ..errors import LogTypeError, LogValueError
 
@@ -67,7 +69,7 @@ class EveryNStep(Frequency):
     n: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
+        if not isinstance(self.n, (int, np.integer)) or isinstance(self.n, bool) or self.n < 1:
             raise LogValueError(f"`EveryNStep(n)` takes a whole number above 0, not {self.n!r}.")
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
@@ -178,8 +180,8 @@ def as_frequency(given: Frequency | int | None) -> Frequency:
         return given
     if given is None:
         return Steps(-math.inf)  # All of them.
-    if isinstance(given, int) and not isinstance(given, bool):
-        return EveryNStep(given)
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return EveryNStep(int(given))
     raise LogTypeError(
         f"`every` is a number of steps, or a frequency such as `EverySeconds(5)`, not {given!r}."
     )

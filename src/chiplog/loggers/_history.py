@@ -14,13 +14,14 @@ class History:
         self.lowest, self.highest = math.inf, -math.inf
         self.latest = self.latest_step = math.nan
         self.count = 0
-        self._most, self._stride = most, 1
+        self._most, self._stride, self._is_point = most, 1, False
 
     def add(self, step: float, value: float) -> None:
         """Add a point."""
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
         self.latest, self.latest_step = value, step
-        if self.count % self._stride == 0:
+        self._is_point = self.count % self._stride == 0
+        if self._is_point:
             self.steps.append(step)
             self.values.append(value)
             if len(self.steps) > self._most:
@@ -30,6 +31,6 @@ class History:
 
     def curve(self) -> tuple[list[float], list[float]]:
         """The points, and the latest one in any case."""
-        if self.steps and self.steps[-1] == self.latest_step:
+        if self._is_point and self.steps[-1] == self.latest_step:
             return self.steps, self.values
         return [*self.steps, self.latest_step], [*self.values, self.latest]

@@ -16,7 +16,7 @@ from .._log import log
 from .._logdict import LogDict
 from .._tap import tap
 from ..errors import LogValueError
-from ._record import read
+from ._record import is_gone
 
 EVERY = 10  # Iterations, with `verbose=1`.
 
@@ -28,7 +28,7 @@ def log_iteration_async(
 
     Args:
         iteration: The number of the iteration; it may be traced.
-        cost: The value of what is minimized.
+        cost: The value of what is minimized. Do not donate it before it is printed.
         gradient_norm: The norm of its gradient.
         message: More to say.
         verbose: 0 prints nothing, 1 every 10th iteration, and 2 all of them.
@@ -50,7 +50,7 @@ def log_iteration_async(
     if _is_traced(values):
         _in_trace(values, _Iterations(every, message))
     elif is_jax_array(iteration) or iteration % every == 0:
-        host.post(_iterations, (values, every, message))
+        host.post(_iterations, (_kept(values), every, message))
 
 
 def log_convergence_async(
@@ -89,7 +89,7 @@ def log_convergence_async(
     if _is_traced(values):
         _in_trace(values, _Convergence(reason))
     else:
-        host.post(_convergences, (values, reason))
+        host.post(_convergences, (_kept(values), reason))
 
 
 def is_jax_array(x: Any) -> bool:
@@ -108,6 +108,11 @@ def _check(verbose: Any) -> None:
         raise LogValueError(
             f"`verbose={verbose!r}` is not known: 0 is nothing, 1 every {EVERY}th iteration, 2 all."
         )
+
+
+def _kept(values: dict[str, Any]) -> dict[str, Any]:
+    """Values that do not change any more. Arrays of JAX do not, so nobody has to copy them."""
+    return {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in values.items()}
 
 
 def _is_traced(values: dict[str, Any]) -> bool:
@@ -150,26 +155,31 @@ def _lanes(logs: LogDict) -> list[dict[str, Any]]:
 
 def _show_iteration(what: tuple[dict[str, Any], int, str]) -> None:
     values, every, message = what
-    numbers = read(values)
-    iteration = int(numbers["iteration"])
-    if iteration % every:
+    iteration = _text(values["iteration"], "d")
+    if iteration.isdigit() and int(iteration) % every:
         return
     print(
-        f"Iteration {iteration:>6}: cost = {float(numbers['cost']):.6e}, "
-        f"|gradient| = {float(numbers['gradient_norm']):.6e}" + (f"  {message}" if message else ""),
+        f"Iteration {iteration:>6}: cost = {_text(values['cost'])}, "
+        f"|gradient| = {_text(values['gradient_norm'])}" + (f"  {message}" if message else ""),
         flush=True,
     )
 
 
 def _show_convergence(what: tuple[dict[str, Any], str]) -> None:
     values, reason = what
-    numbers = {name: np.asarray(value).item() for name, value in read(values).items()}
     print(
-        f"Converged after {int(numbers['iterations'])} iterations ({numbers['seconds']:.3f} s): "
-        f"{reason}. Final cost = {numbers['cost']:.6e}, "
-        f"|gradient| = {numbers['gradient_norm']:.6e}",
+        f"Converged after {_text(values['iterations'], 'd')} iterations "
+        f"({_text(values['seconds'], '.3f')} s): {reason}. Final cost = {_text(values['cost'])}, "
+        f"|gradient| = {_text(values['gradient_norm'])}",
         flush=True,
     )
+
+
+def _text(value: Any, how: str = ".6e") -> str:
+    if is_gone(value):
+        return "(donated)"
+    number = value if isinstance(value, (int, float)) else float(value)
+    return f"{int(number) if how == 'd' else number:{how}}"
 
 
 _iterations, _convergences = Sink(_show_iteration), Sink(_show_convergence)

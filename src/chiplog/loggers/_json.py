@@ -11,11 +11,14 @@ import json
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ._record import Record
 
-_encode = json.JSONEncoder(allow_nan=False).encode  # Making one takes as long as using it.
+_encode = json.JSONEncoder(
+    allow_nan=False, default=str
+).encode  # Making one takes as long as using it.
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -47,8 +50,8 @@ def _plain(value: Any, valid: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)
-    elif array.dtype.kind == "V":  # One of JAX's smaller floats, exactly.
-        array = array.astype(np.float64)
+    elif array.dtype.kind == "V":  # One of JAX's small numbers, exactly.
+        array = array.astype(np.int64 if jnp.issubdtype(array.dtype, np.integer) else np.float64)
     cells = array.astype(object)
     if array.dtype.kind == "f":
         cells[np.isnan(array)] = "NaN"

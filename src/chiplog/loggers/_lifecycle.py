@@ -7,6 +7,7 @@ calls that of its base class, through `super()`, is only checked once.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -50,10 +51,36 @@ def logging(log: Callable[..., None]) -> Callable[..., None]:
         if self.concurrent:
             log(self, state, step)
         else:
-            with self._lock:
+            with self._turn:
                 log(self, state, step)
 
     return wrapped
+
+
+class Turn:
+    """Lets one thread at a time into a logger: the user's, or the worker.
+
+    While the user's thread waits for the worker, though, the worker may go ahead.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._holder: int | None = None
+        self._entered: list[bool] = []  # Whether the lock was taken; a stack of the worker's own.
+
+    def __enter__(self) -> None:
+        if host.is_worker():
+            while not (taken := self._lock.acquire(timeout=0.02)):
+                if self._holder in host.waiting_threads:
+                    break
+            self._entered.append(taken)
+        else:
+            self._lock.acquire()
+            self._holder = threading.get_ident()
+
+    def __exit__(self, *error: object) -> None:
+        if not host.is_worker() or self._entered.pop():
+            self._lock.release()
 
 
 def _checked_step(step: Any) -> int | float:
@@ -68,13 +95,14 @@ def _checked_step(step: Any) -> int | float:
     return int(number) if number == number // 1 else float(number)
 
 
-def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
+def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
     """Wrap `__exit__`."""
 
     @functools.wraps(leave)
-    def wrapped(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+    def wrapped(self: Any, kind: Any, error: Any, trace: Any) -> None:
         if self._phase == "closing":
-            return leave(self, kind, error, trace)
+            leave(self, kind, error, trace)
+            return
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "closed"))
         errors: list[BaseException] = []
@@ -85,8 +113,7 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
             except BaseException as failure:
                 errors.append(failure)
 
-        if not host.is_worker():
-            attempt(host.wait)
+        attempt(host.settle)
         errors += host.errors_of(self)
         # A run that was to be stopped has failed, though it may have been over before it could be.
         stop = next((e for e in errors if isinstance(e, StopRun)), None)
@@ -95,16 +122,17 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., Any]:
             if child.is_open:
                 attempt(child.__exit__, *about)
         self._phase = "closing"
-        result = attempt(leave, self, *about)
+        attempt(leave, self, *about)  # What it returns is ignored: no logger hides an error.
         self._phase = "closed"
-        finish(self, error, list(dict.fromkeys(errors + host.errors_of(self))))
-        return result
+        finish(self, error, errors + host.errors_of(self))
 
     return wrapped
 
 
 def finish(logger: Any, error: BaseException | None, errors: list[BaseException]) -> None:
     """Raise what went wrong in a logger; but not in the place of what went wrong in the run."""
+    # A file that cannot be written cannot be closed either, for the same reason.
+    errors = list({(type(e), str(e)): e for e in reversed(errors)}.values())[::-1]
     if error is None:
         raise_all(errors, f"Several things went wrong in {type(logger).__name__}.")
     else:

@@ -22,9 +22,9 @@ from .._logdict import LogDict
 from .._reduce import How
 from .._tap import Tapped, checked_options, checked_sink
 from ..errors import LoggerStateError
-from ._entries import rows, step_of
+from ._entries import each, rows, step_of
 from ._frequency import Frequency
-from ._lifecycle import entering, exiting, logging, misuse
+from ._lifecycle import Turn, entering, exiting, logging, misuse
 from ._listening import Listening
 from ._runs import RUN, LoggerState, RunInfo, forget_runs, open_runs, split
 
@@ -36,6 +36,7 @@ AT_ONCE = 0.1  # Seconds that an entry may wait on the device, if it is to be se
 WHENEVER = float("inf")
 
 _loggers = itertools.count()
+_counting = threading.Lock()
 
 
 class Logger(Generic[State]):
@@ -76,7 +77,7 @@ class Logger(Generic[State]):
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     _phase: str  # "new", "opening", "open", "closing", "closed"
-    _lock: threading.RLock
+    _turn: Turn
     _runs: dict[int, Logger[Any]]  # By number.
     _axes: dict[int, int]  # In how many vmaps each of them was opened.
     _numbers: itertools.count[int]
@@ -88,7 +89,7 @@ class Logger(Generic[State]):
         self = super().__new__(cls)
         self._made_with = (args, kwargs)
         self._phase = "new"
-        self._lock = threading.RLock()
+        self._turn = Turn()
         self._runs, self._axes, self._counts = {}, {}, {}
         self._numbers = itertools.count()
         self.run_step = f"{RUN}{next(_loggers)}"
@@ -121,8 +122,11 @@ class Logger(Generic[State]):
         Loggers that override this get the entries of `tap` and `spool` so. By default it calls
         `log` for each of them.
         """
-        for entry in rows(logs):
+
+        def log(entry: Any) -> None:
             self.log(entry, step_of(entry, self._counts))  # type: ignore[arg-type]
+
+        each(log, rows(logs))
 
     def wants(self, step: int) -> bool:
         """Say whether `log` would do anything at a step. A driver may leave out the others."""
@@ -234,13 +238,13 @@ class Logger(Generic[State]):
         if not logs:
             return
         if self.run_step in logs.steps:
-            for number, part in split(logs, self.run_step, self._axes.__getitem__):
-                self.run(number)(part)
+            parts = split(logs, self.run_step, lambda number: self._axes.get(number, 0))
+            each(lambda part: self.run(part[0])(part[1]), parts)
             return
         forget_runs(logs)  # Of loggers further in, which left the entries there.
         if logs.stacked:
             self.check_open()
-            with self._lock:
+            with self._turn:
                 self.log_many(logs)
         else:
             self.log(logs, step_of(logs, self._counts))  # type: ignore[arg-type]
@@ -289,7 +293,7 @@ class Logger(Generic[State]):
 
     def _opened(self, keys: list[tuple[int, ...]], lanes: tuple[int, ...]) -> int:
         """Count new runs, and have them opened: on the worker, because that may take long."""
-        with self._lock:
+        with _counting:
             numbers = [next(self._numbers) for _ in keys]
         infos = [
             RunInfo(number, key, tuple(int(i) for i in np.unravel_index(place, lanes or (1,))))
@@ -302,10 +306,13 @@ class Logger(Generic[State]):
 
     def _open_runs(self, infos: list[RunInfo]) -> None:
         self.check_open()
-        for info in infos:
+
+        def open_run(info: RunInfo) -> None:
             run = self.fork(info)
             run.__enter__()
             self._runs[info.number] = run
+
+        each(open_run, infos)
 
     def run(self, number: int) -> Logger[Any]:
         """The logger of one run."""

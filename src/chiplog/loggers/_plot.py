@@ -20,6 +20,7 @@ from ._runs import RunInfo
 from ._writing import Viewer, WritingLogger
 
 MOST_POINTS = 2000
+MOST_CURVES = 24  # More take too long to draw, and nobody can see them.
 SHARE = 0.1  # Of the time that may be spent on drawing, at most.
 
 
@@ -93,6 +94,10 @@ class PlotLogger(WritingLogger):
 
     def close(self, error: BaseException | None) -> None:
         """Draw for the last time, if there is anything to draw."""
+        if len(self._curves) > MOST_CURVES:
+            reports.warning(
+                "PlotLogger drew %d of %d curves; choose `keys`.", MOST_CURVES, len(self._curves)
+            )
         if self._curves:
             self.draw()
         elif self._keys is not None and self._seen:
@@ -109,10 +114,11 @@ class PlotLogger(WritingLogger):
     def draw(self) -> None:
         """Draw the picture."""
         begun = time.monotonic()
-        count = len(self._curves)
+        curves = dict(list(self._curves.items())[:MOST_CURVES])
+        count = len(curves)
         figure = self._figures.Figure(figsize=(7, 2.2 * count + 0.4), layout="constrained")
         axes = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
-        for axis, (name, curve) in zip(axes, self._curves.items(), strict=True):
+        for axis, (name, curve) in zip(axes, curves.items(), strict=True):
             self._draw_curve(axis, name, curve)
         axes[-1].set_xlabel("step")
         # A viewer that looks at it now sees the old one, or the new one, but nothing in between.
@@ -125,7 +131,7 @@ class PlotLogger(WritingLogger):
     def _draw_curve(self, axis: Any, name: str, curve: History) -> None:
         steps, values = curve.curve()
         axis.plot(steps, values, linewidth=1.3, marker="." if len(steps) < 30 else "")
-        axis.set_title(name, loc="left", fontsize=10)
+        axis.set_title(name.replace("$", r"\$"), loc="left", fontsize=10)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         if self._log_scale and curve.lowest > 0:

@@ -247,4 +247,4 @@ def _total(length: str) -> int | None:
 def _slowest(fractions: Any, mask: Any) -> float:
     """What the slowest lane that is still at it has done."""
     running = np.asarray(fractions)[np.asarray(mask)]
-    return float(np.clip(running, 0, 1).min()) if running.size else 1.0
+    return float(np.nan_to_num(np.clip(running, 0, 1)).min()) if running.size else 1.0

@@ -58,11 +58,23 @@ def make_record(state: Any, values: dict[str, Any], step: int) -> Record:
     return record
 
 
-def named(value: Any, name: str = "", traced: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree by their path, dictionaries in their own order."""
+def by_name(state: Any, traced: bool = False) -> dict[str, Any]:
+    """The leaves of a tree by their path, dictionaries in their own order."""
+    values: dict[str, Any] = {}
+    for name, value in _named(state, "", traced):
+        if name in values:
+            raise LogValueError(
+                f"Two values of the state are called {name!r}. Rename one of them, or give the "
+                "logger a `view` that does."
+            )
+        values[name] = value
+    return values
+
+
+def _named(value: Any, name: str, traced: bool) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, child in value.items():
-            yield from named(child, _joined(name, str(key)), traced)
+            yield from _named(child, _joined(name, str(key)), traced)
     elif isinstance(value, jax.core.Tracer) and not traced:
         raise LogTypeError(
             f"`log(state, step)` was called inside of a function that is being traced: {name!r} is "
@@ -81,7 +93,7 @@ def named(value: Any, name: str = "", traced: bool = False) -> Iterator[tuple[st
             )
         for path, child in children:
             key = jax.tree_util.keystr(path, simple=True, separator="/")
-            yield from named(child, _joined(name, key), traced)
+            yield from _named(child, _joined(name, key), traced)
 
 
 def _joined(name: str, key: str) -> str:

@@ -108,30 +108,48 @@ class OfRuns(Streamed):
 def split(logs: LogDict, step: str, axes_of: Callable[[int], int]) -> Iterator[tuple[int, LogDict]]:
     """Yield the numbers of the runs that entries belong to, and the entries of each.
 
-    `step` is the step that says so. `axes_of` says in how many vmaps a run was opened: so many lane
-    axes tell runs apart. The others, of vmaps further in, stay.
+    `step` is the step that says so. `axes_of` says in how many vmaps a run was opened.
     """
     series = {key: logs.series(key) for key in logs}
     first = next(iter(series.values()))
     numbers, front = np.asarray(first.steps[step]), int(first.stacked)
     mask = np.broadcast_to(first.mask, numbers.shape)
-    if not mask.any():
-        return
-    telling = _telling(numbers, front, axes_of(int(numbers[mask][0])))
-    for lane in np.ndindex(*(numbers.shape[axis] for axis in telling)):
-        index: list[Any] = [slice(None)] * numbers.ndim
-        for axis, at in zip(telling, lane, strict=True):
-            index[axis] = at
-        here = tuple(index)
-        happened = mask[here]
+    for rows in _alike(numbers) if front else (None,):
+        # In these rows, lanes belong to the same runs.
+        lanes = numbers if rows is None else numbers[rows[0]]
+        happened = mask if rows is None else mask[rows].any(0)
         if not happened.any():
             continue
-        number = int(numbers[here][happened][0])
-        rows = happened.reshape(len(happened), -1).any(1) if front else None
-        mine = {key: _part(one, here, rows, len(telling)) for key, one in series.items()}
-        part = from_series(mine)
-        part._origin = _origin_of(logs, rows)
-        yield number, part
+        telling = _telling(lanes, axes_of(int(lanes[happened][0])))
+        for lane in np.ndindex(*(lanes.shape[axis] for axis in telling)):
+            here: list[Any] = [slice(None)] * lanes.ndim
+            for axis, at in zip(telling, lane, strict=True):
+                here[axis] = at
+            place = tuple(here)
+            if happened[place].any():
+                mine = rows
+                if rows is not None:
+                    each = mask[(rows, *place)]
+                    mine = rows[each.reshape(len(rows), -1).any(1)]
+                number = int(lanes[place][happened[place]][0])
+                yield number, _of_run(logs, series, place, mine, len(telling))
+
+
+def _alike(numbers: Any) -> list[Any]:
+    """The rows of a batch, those together whose lanes belong to the same runs."""
+    flat = numbers.reshape(len(numbers), -1)
+    if (flat == flat[:1]).all():
+        return [np.arange(len(flat))]
+    _, which = np.unique(flat, axis=0, return_inverse=True)
+    return [np.flatnonzero(which == i) for i in range(which.max() + 1)]
+
+
+def _of_run(
+    logs: LogDict, series: dict[str, Series], place: tuple[Any, ...], rows: Any, removed: int
+) -> LogDict:
+    part = from_series({key: _part(one, place, rows, removed) for key, one in series.items()})
+    part._origin = _origin_of(logs, rows)
+    return part
 
 
 def forget_runs(logs: LogDict) -> None:
@@ -140,23 +158,23 @@ def forget_runs(logs: LogDict) -> None:
         del logs.steps[name]
 
 
-def _telling(numbers: Any, front: int, count: int) -> list[int]:
-    """The `count` lane axes that tell runs apart: those along which the number changes.
+def _telling(numbers: Any, vmaps: int) -> list[int]:
+    """The lane axes that tell runs apart: those along which the number changes.
 
-    An axis of length one has nothing to change, so of those the outer ones are taken.
+    An axis of length one has nothing to change, so of those the outer ones are taken, until there
+    are as many as the vmaps that the run was opened in.
     """
-    lanes = range(front, numbers.ndim)
+    lanes = range(numbers.ndim)
     changing = [a for a in lanes if (numbers != np.take(numbers, [0], a)).any()]
     single = [a for a in lanes if numbers.shape[a] == 1]
-    return sorted([*changing, *single][:count])
+    return sorted([*changing, *single[: max(0, vmaps - len(changing))]])
 
 
-def _part(one: Series, here: tuple[Any, ...], rows: Any, removed: int) -> Series:
+def _part(one: Series, place: tuple[Any, ...], rows: Any, removed: int) -> Series:
+    where = place if rows is None else (rows, *place)
+
     def cut(x: Any) -> Any:
-        if np.ndim(x) < len(here):
-            return x
-        chosen = x[here]
-        return chosen if rows is None else chosen[rows]
+        return x[where] if np.ndim(x) >= len(where) else x
 
     steps = {name: at for name, at in one.steps.items() if not name.startswith(RUN)}
     part = dataclasses.replace(one, steps=steps).map(cut, lanes=one.lanes - removed)

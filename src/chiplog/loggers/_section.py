@@ -6,7 +6,7 @@ from typing import Any
 
 from .._logdict import LogDict
 from ._logger import Logger
-from ._record import named
+from ._record import by_name
 
 
 class Section(Logger[Any]):
@@ -31,4 +31,4 @@ class Section(Logger[Any]):
         if isinstance(state, LogDict):
             self._logger.log(state.prefix(f"{self._name}/"), step)
         else:
-            self._logger.log({self._name: dict(named(state))}, step)
+            self._logger.log({self._name: by_name(state)}, step)

@@ -19,7 +19,7 @@ import numpy as np
 
 from .._logdict import LogDict
 from ..errors import LogTypeError, LogValueError
-from ._record import is_gone, named
+from ._record import by_name, is_gone
 
 Values = dict[str, Any]
 SMALL = 256  # Numbers in an array that is worth packing.
@@ -53,7 +53,7 @@ class Copies(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Their size."""
-        return sum(int(x.nbytes) for x in self.arrays) + 8 * len(self.rest)
+        return sum(int(getattr(x, "nbytes", 8)) for x in (*self.arrays, *self.rest.values()))
 
     def read(self) -> Values:
         """Bring them to the host."""
@@ -81,7 +81,7 @@ class View:
             return dict(state)  # An entry of a tap is nearly always that.
         if self._view is None and type(state) is dict and _are_arrays(list(state.values())):
             return {str(name): x for name, x in state.items()}
-        return dict(named(state if self._view is None else self._view(state)))
+        return by_name(state if self._view is None else self._view(state))
 
     def copies(self, state: Any) -> Copies:
         """Copies of the values. Arrays stay on their devices, so nobody waits for them."""
@@ -116,7 +116,7 @@ _views: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _of_state(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
-    values = dict(named(view()(state), traced=True))
+    values = by_name(view()(state), traced=True)
     if not all(isinstance(x, jax.Array) for x in values.values()):
         raise TypeError("What is no array may be another one the next time.")
     return _packed(values)

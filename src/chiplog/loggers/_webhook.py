@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import queue
 import threading
@@ -67,6 +68,9 @@ class WebhookLogger(WritingLogger):
             )
         if not str(url).startswith(("http://", "https://")):
             raise LogValueError(f"{url!r} is no URL that can be sent to: it must begin with http.")
+        for name, number in (("timeout", timeout), ("retries", retries)):
+            if not isinstance(number, (int, float)) or number < 0:
+                raise LogValueError(f"`{name}` is a number, not {number!r}.")
         self._url, self._when, self._body = url, when, body
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout, self._retries = timeout, retries
@@ -92,9 +96,11 @@ class WebhookLogger(WritingLogger):
     def close(self, error: BaseException | None) -> None:
         """Send what is to be sent at the end, and wait until it has been."""
         event = "end" if error is None else "failure"
-        if self._when in (event, "always"):
-            self._send(event, error)
-        self._queue.put(None)
+        try:
+            if self._when in (event, "always"):
+                self._send(event, error)
+        finally:
+            self._queue.put(None)
         patience = sum(self._timeout + _pause(i) for i in range(self._retries + 1))
         self._thread.join(timeout=patience + 1)
         if self._thread.is_alive():
@@ -136,7 +142,7 @@ class WebhookLogger(WritingLogger):
             try:
                 with urllib.request.urlopen(request, timeout=self._timeout):
                     return
-            except OSError as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 code = 0
                 if isinstance(error, urllib.error.HTTPError):
                     code = error.code

@@ -68,7 +68,8 @@ class WritingLogger(Logger[Any]):
             self.write(make_record(state, values, step))
         else:
             copies = self._view.copies(state)
-            host.post(self._sink, (make_record(state, {}, step), copies), copies.nbytes)
+            record = make_record(state, dict.fromkeys(copies.order), step)
+            host.post(self._sink, (record, copies), copies.nbytes)
 
     def __exit__(
         self,
