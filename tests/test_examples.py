@@ -33,7 +33,9 @@ def test_the_liquid_keeps_its_energy(tmp_path):
     """Velocity Verlet has no drift, the crystal melts, and momentum is conserved."""
     example, key = load("lennard_jones"), jax.random.key(0)
     captured = testing.capture(every=20, view=example.energies)
-    logger = CompositeLogger(captured, PlotLogger(tmp_path / "plot.png", "total", every=500))
+    logger = CompositeLogger(
+        captured, PlotLogger(tmp_path / "plot.png", "total", every=500, view=example.energies)
+    )
     final = chiplog.simulate(
         example.step, example.start(key), 3000, key=key, logger=logger, warmup=500, inner=100
     )
