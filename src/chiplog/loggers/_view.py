@@ -75,6 +75,11 @@ class View:
         self._view = view
         self._compiled: Any = _compiled(view)
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether there is a function at all."""
+        return self._view is not None
+
     def of(self, state: Any) -> Values:
         """The values by name, as they are in the state."""
         if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
@@ -119,10 +124,10 @@ def _of_state(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
     values = by_name(view()(state), traced=True)
     if not all(isinstance(x, jax.Array) for x in values.values()):
         raise TypeError("What is no array may be another one the next time.")
-    return _packed(values)
+    return packed(values)
 
 
-def _packed(values: Values) -> tuple[Layout, list[Any]]:
+def packed(values: Values) -> tuple[Layout, list[Any]]:
     """Copy arrays, small ones of one type into one."""
     places: list[Place] = []
     arrays: list[Any] = []
@@ -146,17 +151,21 @@ def _packed(values: Values) -> tuple[Layout, list[Any]]:
     return Layout(tuple(places)), arrays
 
 
-_pack = jax.jit(_packed)
+_pack = jax.jit(packed)
 
 
 def _copies(values: Values) -> Copies:
     """Copy values of which some are no arrays of JAX, or which are on several devices."""
-    _check_there(values)
-    arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
-    rest = {name: x for name, x in values.items() if name not in arrays}
-    rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in rest.items()}
+    arrays, rest = values, {}
+    if not _are_arrays(list(values.values())):
+        arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
+        others = {name: x for name, x in values.items() if name not in arrays}
+        rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in others.items()}
     try:
         layout, copied = _pack(arrays)
+    except RuntimeError:
+        _check_there(values)
+        raise
     except ValueError:
         alone = enumerate(arrays.items())
         layout = Layout(tuple(Place(name, i, 0, x.shape, False) for i, (name, x) in alone))
