@@ -72,6 +72,18 @@ ORDER = [
     "loggers/__init__",
     "_simulate",
     "testing",
+    "storage/_tree",
+    "storage/_dtypes",
+    "storage/_schema",
+    "storage/_file",
+    "storage/_lock",
+    "storage/_meta",
+    "storage/_reader",
+    "storage/_heal",
+    "storage/_book",
+    "storage/_writer",
+    "storage/_save",
+    "storage/__init__",
     "__init__",
 ]
 
@@ -119,7 +131,7 @@ def test_only_one_file_knows_the_private_parts_of_jax():
 
 def test_the_package_is_light():
     """What is optional is not imported before somebody asks for it."""
-    optional = ["rich", "tqdm", "matplotlib", "pandas", "xarray"]
+    optional = ["h5py", "rich", "tqdm", "matplotlib", "pandas", "xarray"]
     code = f"import sys, chiplog; print([m for m in {optional} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

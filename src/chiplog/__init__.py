@@ -2,6 +2,7 @@
 
 from . import errors as errors
 from . import loggers as loggers
+from . import storage as storage
 from ._host import flush as flush
 from ._log import log as log
 from ._log_grad import log_grad as log_grad
@@ -22,5 +23,8 @@ from .loggers import is_jax_array as is_jax_array
 from .loggers import log_convergence_async as log_convergence_async
 from .loggers import log_iteration_async as log_iteration_async
 from .loggers import progress as progress
+from .storage import load as load
+from .storage import save as save
+from .storage._reader import open_ as open  # noqa: A004, F401 (`chiplog.open(path)`)
 
 __version__ = "0.1.0.dev0"

@@ -491,3 +491,8 @@ numbers_p.def_impl(lambda words, receive: jax.numpy.asarray(receive(np.asarray(w
 numbers_p.def_abstract_eval(_numbers_type)
 mlir.register_lowering(numbers_p, _lower_numbers, cacheable=False)
 batching.primitive_batchers[numbers_p] = _batch_numbers
+
+
+def key_impl(dtype: Any) -> str:
+    """The name of the implementation of keys of a type."""
+    return str(dtype._impl.name)

@@ -151,6 +151,19 @@ class LogFileError(ChiplogError, OSError):
     """
 
 
+class StorageError(ChiplogError, ValueError):
+    """A file cannot be read, or an array cannot be stored.
+
+    Examples:
+        >>> from chiplog.storage import HDF5StorageReader
+        >>> try:
+        ...     HDF5StorageReader("nowhere.h5")
+        ... except ValueError as error:
+        ...     print(error)
+        There is no file 'nowhere.h5'.
+    """
+
+
 class WebhookError(ChiplogError, ConnectionError):
     """A `WebhookLogger` could not deliver a message.
 

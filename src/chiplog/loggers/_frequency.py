@@ -201,6 +201,11 @@ class Schedule:
         self._clock = clock
         self._acted: dict[Any, tuple[int, float]] = {}
 
+    @property
+    def is_always(self) -> bool:
+        """Whether every step is due."""
+        return self.frequency == Steps(-math.inf)
+
     def due(self, step: int, kind: Any = None) -> bool:
         """Say whether to act at a step."""
         acted, last = self._acted.get(kind, (0, -math.inf))
@@ -210,9 +215,13 @@ class Schedule:
         """Say whether to act at a step, which then counts as done."""
         if not self.due(step, kind):
             return False
+        self.taken(kind)
+        return True
+
+    def taken(self, kind: Any = None) -> None:
+        """It was acted upon."""
         acted, _ = self._acted.get(kind, (0, 0.0))
         self._acted[kind] = acted + 1, self._clock()
-        return True
 
 
 def kind_of(state: Any) -> Any:

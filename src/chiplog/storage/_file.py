@@ -1,0 +1,192 @@
+"""The file: how it is made, so that it survives a crash and can be read while it is written.
+
+It is written in HDF5's single-writer-multiple-reader mode, in which the order of writes keeps the
+file consistent at every moment, with paged allocation, without which metadata can be torn. In that
+mode nothing can be created any more, so all datasets are made before. Datasets of a table grow one
+after the other; the one of the steps grows last, and so says which rows are complete.
+
+`docs/format.md` describes what is in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._extras import load
+from ..errors import LogFileError
+from ._dtypes import DTYPE, KEY, Stored, to_file
+from ._tree import Json
+
+FORMAT = 1
+SCALARS_IN_CHUNK = 8192  # Rows.
+BYTES_IN_CHUNK = 1 << 20
+PAGE = 4096
+RESERVE = 1 << 18  # Bytes that must be free besides the rows, for HDF5's own needs.
+RUNNING, FINISHED, FAILED = 0, 1, 2
+STATUS = ("running", "finished", "failed")
+
+
+def h5py() -> Any:
+    """The library, if it is installed."""
+    return load("h5py", "Storing trajectories", "hdf5")
+
+
+def create(path: Path, meta: Json) -> Any:
+    """Make a new file. It must not exist."""
+    try:
+        file = h5py().File(
+            path, "x", libver=("v110", "v110"), fs_strategy="page", fs_page_size=PAGE
+        )
+    except OSError as error:
+        raise LogFileError(f"Cannot make {str(path)!r}: {error}") from error
+    file.attrs["chiplog_format"] = FORMAT
+    file.attrs["meta"] = json.dumps(meta)
+    # Attributes cannot be relied upon while others read, so what changes is in datasets.
+    file.create_dataset("_status", data=np.uint8(RUNNING))
+    file.create_dataset("_end", data=np.float64(np.nan))
+    file.create_dataset("_ran", data=np.int64(0))
+    return file
+
+
+class Form(NamedTuple):
+    """What a table looks like."""
+
+    name: str
+    structure: Json
+    columns: Sequence[tuple[str, Stored]]
+    timed: bool  # Whether it has rows; else there is just one.
+    about: Json = {}  # Whatever else there is to know about it.
+
+
+class Table:
+    """A group of the file: rows of several columns, or just one row if there is no time axis."""
+
+    def __init__(self, file: Any, form: Form) -> None:
+        self.name, self.timed = form.name, form.timed
+        group = file[form.name]
+        # What is empty has no dataset.
+        self._which = [i for i, (_, stored) in enumerate(form.columns) if 0 not in stored.shape]
+        self.columns = [(*form.columns[i], group[form.columns[i][0]]) for i in self._which]
+        self._step = group[group.attrs["step"]]
+        self.rows = int(self._step.shape[0])
+
+    @staticmethod
+    def create(file: Any, form: Form, expected: int | None, options: dict[str, Any]) -> None:
+        """Make the datasets of a table. `expected` is how many rows there will be, perhaps."""
+        group = file.create_group(form.name)
+        step = "step" if "step" not in {leaf for leaf, _ in form.columns} else "_step"
+        group.attrs["step"] = step
+        group.attrs["structure"] = json.dumps(form.structure)
+        group.attrs["timed"] = form.timed
+        group.attrs["about"] = json.dumps(form.about)
+        types = {leaf: [s.real, list(s.shape), s.key] for leaf, s in form.columns}
+        group.attrs["types"] = json.dumps(types)
+        rows = SCALARS_IN_CHUNK if expected is None else max(1, min(SCALARS_IN_CHUNK, expected))
+        steps = group.create_dataset(step, (0,), "i8", maxshape=(None,), chunks=(rows,))
+        steps.make_scale(step)
+        for leaf, stored in form.columns:
+            if 0 not in stored.shape:
+                data = _column(group, leaf, stored, form.timed, rows, options)
+                if form.timed:
+                    data.dims[0].attach_scale(steps)
+                _attach_sizes(group, data, stored.shape, int(form.timed))
+
+    def size_of(self, count: int) -> int:
+        """How many bytes the file may grow by, if so many rows are appended."""
+        total = 0
+        for _, _, data in self.columns:
+            if self.timed:
+                chunk = data.chunks[0]
+                new = -(-(self.rows + count) // chunk) - -(-self.rows // chunk)
+                total += new * int(np.prod(data.chunks)) * data.dtype.itemsize
+        return total + RESERVE
+
+    def append(self, steps: Sequence[int], columns: Sequence[Any]) -> None:
+        """Append rows, given an array for each column. They count when the steps are written."""
+        self.append_raw(
+            steps,
+            [
+                to_file(np.asarray(columns[i]), stored)
+                for i, (_, stored, _) in zip(self._which, self.columns, strict=True)
+            ],
+        )
+
+    def append_raw(self, steps: Any, blocks: Sequence[Any]) -> None:
+        """Append rows as they are in a file, without what is empty."""
+        first = self.rows
+        for (_, _, data), block in zip(self.columns, blocks, strict=True):
+            _write(data, block, first if self.timed else None)
+        _write(self._step, np.asarray(steps, np.int64), first)
+        self.rows = first + len(steps)
+
+
+def _column(
+    group: Any, leaf: str, stored: Stored, timed: bool, rows: int, options: dict[str, Any]
+) -> Any:
+    size = int(np.prod(stored.shape)) * stored.dtype.itemsize
+    if timed:
+        rows = max(1, min(rows, BYTES_IN_CHUNK // size))
+        data = group.create_dataset(
+            leaf,
+            (0, *stored.shape),
+            stored.dtype,
+            maxshape=(None, *stored.shape),
+            chunks=(rows, *_cut(stored.shape, size)),
+            **options,
+        )
+    else:
+        data = group.create_dataset(leaf, stored.shape, stored.dtype)
+    if stored.dtype.name != stored.real:
+        data.attrs[DTYPE] = stored.real
+    if stored.key:
+        data.attrs[KEY] = stored.key
+    return data
+
+
+def _cut(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """The shape of a chunk of one row: all of it, unless HDF5 could not hold it (4 GB)."""
+    if not shape or size < 1 << 30:
+        return shape
+    return (max(1, shape[0] // -(-size // (1 << 30))), *shape[1:])
+
+
+def _attach_sizes(group: Any, data: Any, shape: tuple[int, ...], first: int) -> None:
+    """Name the axes of one row, as netCDF wants it: those of the same size are the same."""
+    for axis, size in enumerate(shape):
+        name = f"_size_{size}"
+        if name not in group:
+            group.create_dataset(name, data=np.arange(size, dtype=np.int32)).make_scale(name)
+        data.dims[first + axis].attach_scale(group[name])
+
+
+def _write(data: Any, block: np.ndarray[Any, Any], first: int | None) -> None:
+    """Write a block at the end of a dataset, or all of it."""
+    low = h5py()
+    if first is None:
+        data[...] = block.reshape(data.shape)
+    else:
+        data.id.set_extent((first + len(block), *block.shape[1:]))
+        space = data.id.get_space()
+        space.select_hyperslab((first, *[0] * (block.ndim - 1)), block.shape)
+        memory = low.h5s.create_simple(block.shape)
+        data.id.write(memory, space, block)
+    data.id.flush()
+
+
+def reserve(path: Path, size: int) -> None:
+    """Make sure that a file can grow, before HDF5 tries to: it does not survive a full disk."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(descriptor, os.fstat(descriptor).st_size, size)
+    except OSError as error:
+        raise LogFileError(
+            f"{str(path)!r} cannot grow: {error.strerror}. What was written before is there."
+        ) from error
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,355 @@
+"""Logs without a schema: tables appear as entries of new kinds do.
+
+Entries of one kind, those of one `log` call, are rows of one table: their values, their named
+steps, and when and in which iteration they were logged. `load` makes a `LogDict` of all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._host import Sink, host
+from .._logdict import LogDict, from_series
+from .._series import Series
+from ..errors import LogTypeError, MixedKeyError, StorageError
+from ..loggers._entries import rows, step_of
+from ..loggers._frequency import Frequency, Schedule, kind_of
+from ..loggers._logger import Logger
+from ..loggers._paths import StrPath, of_run
+from ..loggers._runs import RunInfo
+from ..loggers._view import View
+from ._book import Book, claimed
+from ._dtypes import Stored, stored_as
+from ._file import FAILED, FINISHED, Form
+from ._meta import gathered
+from ._reader import HDF5StorageReader
+from ._schema import is_array
+from ._tree import Json, describe, leaf_names, leaves
+
+FLUSH_SECONDS = 1.0
+FLUSH_BYTES = 4 << 20
+
+
+class SaveLogger(Logger[Any]):
+    """Saves everything that it gets into an HDF5 file, which `chiplog.load` reads.
+
+    There is no schema: keys may appear at any time, and be logged as often as they like. What was
+    written up to the last second is there after a crash. Needs the extra `chiplog[hdf5]`.
+
+    Args:
+        path: The file.
+        mode: "x" refuses a file that is there, "w" replaces it.
+        view: Takes what to save out of the state.
+        every: A number of steps, or a frequency.
+        attributes: Anything to be stored with it, by name.
+        config: The settings of the run: a dictionary or dataclass.
+
+    Examples:
+        >>> import chiplog, tempfile
+        >>> path = tempfile.mkdtemp() + "/log.h5"
+        >>> with chiplog.storage.SaveLogger(path) as logger:
+        ...     for i in range(3):
+        ...         logger.log({"loss": 1 / (1 + i)}, i)
+        >>> chiplog.load(path)
+        LogDict(
+          loss: float64[3] = 1 0.5 0.3333  (step 0 1 2)
+        )
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        path: StrPath,
+        mode: str = "x",
+        *,
+        view: Any = None,
+        every: Frequency | int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        config: Any = None,
+    ) -> None:
+        self.path, self._mode = Path(path), mode
+        self._view, self._schedule = View(view), Schedule(every)
+        self._about = (attributes, config)
+        self._sink = Sink(self._receive, owner=self)
+        self._order = itertools.count()
+        self._kinds: dict[Any, str] = {}
+        self._new: dict[str, Form] = {}
+        self._pending: dict[str, list[tuple[list[int], list[Any]]]] = {}
+        self._bytes, self._ran, self._forked = 0, 0, False
+
+    def __enter__(self) -> Self:
+        self.path, lock = claimed(self.path, self._mode, False, "SaveLogger")
+        try:
+            self._book = Book(self.path, lock, {**gathered(*self._about), "kind": "logs"})
+            self._book.open([])
+        except BaseException:
+            lock.release()
+            raise
+        self._flushed = time.monotonic()
+        self._timer: threading.Timer | None = None
+        return self
+
+    def log(self, state: Any, step: int) -> None:
+        """Save a state, or an entry of a program."""
+        if self._sink.error is not None:
+            raise self._sink.error
+        self._ran += 1
+        if not self._schedule.take(step, kind_of(state)):
+            return
+        if isinstance(state, LogDict) and host.is_worker():
+            self._take(_entry(state, False), [int(step)], _about(state))
+        else:
+            copies = self._view.copies(state)
+            host.post(self._sink, (copies, step, time.time()), copies.nbytes)
+
+    def log_many(self, logs: LogDict) -> None:
+        """Save many entries at once."""
+        steps = [int(step_of(entry, self._counts)) for entry in rows(logs)]
+        self._ran += len(steps)
+        self._take(_entry(logs, True), steps, _about(logs))
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether entries come in batches: if all of them are wanted as they are."""
+        return self._schedule.is_always and not self._view.is_chosen
+
+    def wants(self, step: int) -> bool:
+        """Say whether `every` includes the step."""
+        return self._schedule.due(step)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._sink.failures == 0:
+                self._flush()
+        finally:
+            self._book.close(FINISHED if error is None else FAILED)
+        if self._forked and not self._book.tables:
+            self.path.unlink()  # Only runs of `init` were logged.
+
+    def fork(self, run: RunInfo) -> SaveLogger:
+        """Each run has a file of its own."""
+        self._forked = True
+        return self.remade(path=of_run(self.path, run))
+
+    def _receive(self, item: Any) -> None:
+        if item is None:
+            self._flush()
+            return
+        copies, step, when = item
+        values = {name: np.asarray(x)[None] for name, x in copies.read().items()}
+        named = {"step": np.asarray([step])}
+        entry = {"values": values, "steps": named, "time": np.asarray([when])}
+        self._take(entry, [int(step)], {"lanes": 0})
+
+    def _take(self, entry: Json, steps: list[int], about: Json) -> None:
+        """Keep rows until they are written."""
+        count = len(steps)
+        order = np.fromiter(itertools.islice(self._order, count), np.int64, count)
+        entry = {**entry, "order": order}
+        columns = leaves(entry, is_array)
+        types = [_stored_row(x) for x in columns]
+        structure = describe(entry, is_array)
+        kind = (str(structure), tuple(types), str(about))
+        if kind not in self._kinds:
+            name = f"entries/{len(self._kinds)}"
+            self._kinds[kind] = name
+            named = list(zip(leaf_names(structure), types, strict=True))
+            self._new[name] = Form(name, structure, named, True, about)
+        name = self._kinds[kind]
+        self._pending.setdefault(name, []).append((steps, columns))
+        self._bytes += sum(x.nbytes for x in columns)
+        if self._bytes > FLUSH_BYTES or time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._flush()
+        elif self._timer is None:
+            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._new:
+            self._book.add(list(self._new.values()))
+            self._new.clear()
+        for name, blocks in self._pending.items():
+            steps = [step for some, _ in blocks for step in some]
+            columns = [
+                np.concatenate(parts) for parts in zip(*(each for _, each in blocks), strict=True)
+            ]
+            self._book.append(name, steps, columns)
+        self._pending.clear()
+        self._book.note(self._ran)
+        self._bytes, self._flushed = 0, time.monotonic()
+
+
+def _stored_row(x: Any) -> Stored:
+    """How one row of an array is stored."""
+    whole = stored_as(x)
+    return whole._replace(shape=whole.shape[1:])
+
+
+def _entry(logs: LogDict, is_batch: bool) -> Json:
+    """The values, steps and masks of entries, as arrays with an axis of entries in front."""
+
+    def rows(x: Any) -> Any:
+        raw = jax.random.key_data(x) if isinstance(x, jax.Array) else np.asarray(x)
+        return np.asarray(raw) if is_batch else np.asarray(raw)[None]
+
+    first, origin = logs.series(next(iter(logs))), logs.origin
+    count = len(jax.tree.leaves(first.value)[0]) if is_batch else 1
+    entry: Json = {
+        "values": {key: jax.tree.map(rows, value) for key, value in logs.items()},
+        "steps": {name: rows(at) for name, at in first.steps.items()},
+        "time": np.full(count, time.time() if origin is None else origin.time),
+    }
+    if first.lanes:
+        entry["valid"] = rows(first.mask)
+    if origin is not None and origin.path:
+        entry["iteration"] = np.asarray(origin.iteration, np.int64).reshape(count, -1)
+    return entry
+
+
+def _about(logs: LogDict) -> Json:
+    """What is the same for all entries of a kind."""
+    origin, lanes = logs.origin, logs.series(next(iter(logs))).lanes
+    if origin is None:
+        return {"lanes": lanes}
+    return {"lanes": lanes, "path": origin.path, "tags": list(origin.tags), "site": origin.site}
+
+
+def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
+    """Save a `LogDict` into an HDF5 file; `chiplog.load` returns it as it was.
+
+    Examples:
+        >>> import chiplog, tempfile
+        >>> path = tempfile.mkdtemp() + "/logs.h5"
+        >>> y, logs = chiplog.spool(lambda x: chiplog.log({"x": x}, step=3))(1.0)
+        >>> chiplog.save(path, logs)
+        >>> chiplog.load(path)
+        LogDict(
+          x: float32[] = 1  (step 3)
+        )
+    """
+    if not isinstance(logs, LogDict):
+        raise LogTypeError(f"`save` takes a LogDict, not {type(logs).__name__}.")
+    tree = {
+        "values": dict(logs),
+        "steps": logs.steps,
+        "valid": logs._valid,
+        "dropped": logs._dropped,
+    }
+    structure = describe(tree, is_array)
+    arrays = [x if _is_key(x) else np.asarray(x) for x in leaves(tree, is_array)]
+    columns = [(n, stored_as(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
+    about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
+    path, lock = claimed(path, mode, False, "chiplog.save")
+    try:
+        book = Book(path, lock, {**gathered(None, None), "kind": "log"})
+        book.open([Form("logs", structure, columns, False, about)])
+        raw = [np.asarray(jax.random.key_data(x) if _is_key(x) else x)[None] for x in arrays]
+        book.append("logs", [0], raw)
+        book.close(FINISHED)
+    finally:
+        lock.release()
+
+
+def _is_key(x: Any) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def load(path: StrPath) -> LogDict:
+    """Read what `chiplog.save` or a `SaveLogger` wrote.
+
+    Of a `SaveLogger`, every key has a time axis. A key whose entries changed their shape or type is
+    there several times: "x", "x#1", ...
+
+    Examples:
+        >>> import chiplog, tempfile
+        >>> path = tempfile.mkdtemp() + "/logs.h5"
+        >>> with chiplog.storage.SaveLogger(path) as logger:
+        ...     logger.log({"loss": 0.5}, 10)
+        >>> chiplog.load(path)["loss"].tolist()
+        [0.5]
+    """
+    with HDF5StorageReader(path) as reader:
+        kind = reader.meta.get("kind")
+        if kind == "log":
+            return _whole(reader)
+        if kind != "logs":
+            raise StorageError(
+                f"{str(path)!r} holds the trajectory of an HDF5StorageWriter. Read it with "
+                "`chiplog.open`."
+            )
+        parts: dict[str, list[tuple[Any, Series]]] = {}
+        for name in reader.groups:
+            group = reader.focus_group(name)
+            rows = group[:]
+            for key, value in rows["values"].items():
+                one = _series(rows, value, int(group.about["lanes"]))
+                parts.setdefault(key, []).append((rows["order"], one))
+    return from_series(
+        {
+            key if not number else f"{key}#{number}": one
+            for key, some in parts.items()
+            for number, one in enumerate(_joined(key, some))
+        }
+    )
+
+
+def _whole(reader: HDF5StorageReader) -> LogDict:
+    group = reader.focus_group("logs")
+    tree, about = group[...], group.about
+    logs = LogDict(
+        tree["values"],
+        steps=tree["steps"],
+        valid=tree["valid"],
+        dropped=tree["dropped"],
+        stacked=about["stacked"],
+    )
+    logs._axes = {key: (axes[0], axes[1]) for key, axes in about["axes"].items()}
+    return logs
+
+
+def _series(rows: Json, value: Any, lanes: int) -> Series:
+    valid = rows.get("valid")
+    own = np.ndim(jax.tree.leaves(value)[0]) - 1 - lanes
+    mask = None if valid is None or np.all(valid) else valid
+    return Series(value, rows["steps"], mask, None, True, lanes, own)
+
+
+def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
+    """Put the entries of several tables in order, as far as they fit together."""
+    found: list[tuple[Any, Series]] = []
+    for order, one in parts:
+        for number, (before, other) in enumerate(found):
+            try:
+                found[number] = np.concatenate([before, order]), other.join(one, key)
+                break
+            except MixedKeyError:
+                continue
+        else:
+            found.append((order, one))
+    return [_sorted(one, np.argsort(order, kind="stable")) for order, one in found]
+
+
+def _sorted(one: Series, sort: Any) -> Series:
+    return one.map(lambda x: x[sort])

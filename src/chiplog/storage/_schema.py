@@ -1,0 +1,124 @@
+"""What is to be stored: groups, each with a view of the state and how often to store it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import LogTypeError, StorageError
+from ..loggers._frequency import Frequency, Once, Schedule, as_frequency
+from ..loggers._view import Copies, Layout, packed
+from ._dtypes import Stored, stored_as
+from ._tree import Json, describe, leaf_names, leaves
+
+
+@dataclasses.dataclass(frozen=True)
+class WriterGroupConfig:
+    """One group of a file: what to take out of the state, and when.
+
+    Args:
+        view: A function of the state that returns a pytree of arrays. It is compiled.
+        logging_frequency: A frequency, or a number of steps. `Once()` makes a group without a time
+            axis.
+
+    Examples:
+        >>> from chiplog.loggers import EveryNStep
+        >>> frames = WriterGroupConfig(lambda state: {"x": state["x"]}, EveryNStep(10))
+    """
+
+    view: Callable[[Any], Any]
+    logging_frequency: Frequency | int = 1
+
+    def __post_init__(self) -> None:
+        if not callable(self.view):
+            raise LogTypeError(f"`view` is a function of the state, not {self.view!r}.")
+        as_frequency(self.logging_frequency)
+
+
+def is_group(node: Any) -> bool:
+    """Say whether a node of a schema is a group."""
+    return isinstance(node, WriterGroupConfig)
+
+
+def checked_schema(schema: Any) -> tuple[Json, list[tuple[str, WriterGroupConfig]]]:
+    """The structure of a schema, and its groups by name."""
+    try:
+        structure = describe(schema, is_group)
+    except StorageError as error:
+        raise LogTypeError(
+            "A schema is a dictionary, a dataclass or another pytree of `WriterGroupConfig`s, but "
+            f"{error}"
+        ) from error
+    groups = list(zip(leaf_names(structure), leaves(schema, is_group), strict=True))
+    if not groups:
+        raise LogTypeError("The schema has no groups, so there would be nothing to store.")
+    return structure, groups
+
+
+class Group:
+    """A group that is being written: what it takes out of a state."""
+
+    def __init__(self, name: str, config: WriterGroupConfig, state: Any) -> None:
+        self.name, self._view = name, config.view
+        self.schedule = Schedule(config.logging_frequency)
+        self.once = isinstance(config.logging_frequency, Once)
+        self.structure, types = self._looked_at(state)
+        self.columns: list[tuple[str, Stored]] = list(
+            zip(leaf_names(self.structure), types, strict=True)
+        )
+        self._taken = jax.jit(self._packed)
+        self.layout: Layout | None = None
+
+    def _looked_at(self, state: Any) -> tuple[Json, list[Stored]]:
+        """The structure of what the view returns, and the types of its leaves."""
+        structure: Json = {}
+
+        def arrays(state: Any) -> list[Any]:
+            # Not from the outside: there, JAX has sorted dictionaries.
+            tree = self._view(state)
+            structure.update(describe(tree, is_array))
+            return [jnp.asarray(x) for x in leaves(tree, is_array)]
+
+        try:
+            shapes = jax.eval_shape(arrays, state)
+        except Exception as error:
+            error.add_note(f"This was raised for the view of the group {self.name!r}.")
+            raise
+        return structure, [stored_as(x) for x in shapes]
+
+    def _packed(self, state: Any) -> tuple[Layout, list[Any]]:
+        values = leaves(self._view(state), is_array)
+        return packed({str(i): jnp.asarray(x) for i, x in enumerate(values)})
+
+    def take(self, state: Any, step: int) -> Copies:
+        """Copy what is to be stored, on the device."""
+        layout, arrays = self._taken(state)
+        if layout != self.layout:
+            self._check(state, step)
+            self.layout = layout
+        return Copies(layout, arrays, {}, tuple(str(i) for i in range(len(self.columns))))
+
+    def _check(self, state: Any, step: int) -> None:
+        """Refuse arrays that do not fit into the file."""
+        structure, types = self._looked_at(state)
+        if structure != self.structure:
+            raise StorageError(
+                f"The view of the group {self.name!r} returns something else at step {step} than "
+                "it did for the first state: its structure has changed."
+            )
+        for (name, stored), now in zip(self.columns, types, strict=True):
+            if now != stored:
+                raise StorageError(
+                    f"{self.name}/{name} has changed at step {step}: expected "
+                    f"{stored.real}{list(stored.shape)}, got {now.real}{list(now.shape)}."
+                )
+
+
+def is_array(x: Any) -> bool:
+    """Say whether something is an array or a number."""
+    return isinstance(x, (jax.Array, np.ndarray, np.generic, bool, int, float, complex))

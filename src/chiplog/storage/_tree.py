@@ -1,0 +1,130 @@
+"""Trees of arrays as JSON: what a view returned, without the classes that it was made of.
+
+A node says what it is ("dict", "tuple", "list", or the name of a class with fields) and has
+children by name; a leaf has the name of a dataset. Nothing in it can run code. Reading it back
+makes dictionaries, tuples and lists again; what had a class becomes a `Namespace`, unless the
+reader is given the class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import jax
+
+from ..errors import StorageError
+
+Json = dict[str, Any]
+DEEPEST = 64  # Of a tree that is read.
+
+
+class Namespace(dict[str, Any]):
+    """Values by name, as attributes and as items.
+
+    Examples:
+        >>> state = Namespace(energy=1.0)
+        >>> state.energy, state["energy"]
+        (1.0, 1.0)
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            known = ", ".join(self) or "nothing"
+            raise AttributeError(f"There is no {name!r} here, but {known}.") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
+
+jax.tree_util.register_pytree_with_keys(
+    Namespace,
+    lambda node: ([(jax.tree_util.DictKey(k), v) for k, v in node.items()], tuple(node)),
+    lambda names, children: Namespace(zip(names, children, strict=True)),
+)
+
+
+def describe(tree: Any, is_leaf: Callable[[Any], bool], path: tuple[str, ...] = ()) -> Json:
+    """Describe a tree. Leaves are named by where they are: "positions/0"."""
+    if is_leaf(tree):
+        return {"leaf": "/".join(map(encoded, path)) or "value"}
+    if tree is None:
+        return {"kind": "none"}
+    kind, children = _opened(tree)
+    if len({encoded(name) for name, _ in children}) != len(children):
+        raise StorageError(f"Two parts of {'/'.join(path) or 'the tree'} have the same name.")
+    return {
+        "kind": kind,
+        "children": [[name, describe(child, is_leaf, (*path, name))] for name, child in children],
+    }
+
+
+def leaves(tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    """The leaves of a tree, in the order of its description."""
+    if is_leaf(tree):
+        return [tree]
+    if tree is None:
+        return []
+    _, children = _opened(tree)
+    return [leaf for _, child in children for leaf in leaves(child, is_leaf)]
+
+
+def _opened(tree: Any) -> tuple[str, list[tuple[str, Any]]]:
+    """What a node is, and its children by name."""
+    if isinstance(tree, Mapping):
+        kind = "dict" if type(tree) is not Namespace else "namespace"
+        return kind, [(str(name), child) for name, child in tree.items()]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return f"class {type(tree).__name__}", list(zip(tree._fields, tree, strict=True))
+    if isinstance(tree, (tuple, list)):
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return kind, [(str(i), child) for i, child in enumerate(tree)]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
+        return f"class {type(tree).__name__}", fields
+    children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
+    if len(children) == 1 and children[0][1] is tree:
+        raise StorageError(
+            f"{tree!r} (of type {type(tree).__name__}) is neither an array nor a pytree of arrays, "
+            "so it cannot be stored. Leave it out of the view, or convert it."
+        )
+    named = [(jax.tree_util.keystr(p, simple=True, separator="."), x) for p, x in children]
+    return f"class {type(tree).__name__}", named
+
+
+def encoded(name: str) -> str:
+    """A name that can be a part of the path of a dataset."""
+    safe = quote(name, safe=" !#$&'()*+,:;<=>?@[]^_`{|}~-.")
+    return safe.replace(".", "%2E") if set(safe) == {"."} else safe or "%"
+
+
+def rebuilt(
+    node: Json, value: Callable[[str], Any], classes: Mapping[str, Any], depth: int = 0
+) -> Any:
+    """Make a tree of its description; `value` gives the value of a leaf by its name."""
+    if not isinstance(node, dict) or depth > DEEPEST:
+        raise StorageError("The structure that is stored in the file makes no sense.")
+    if "leaf" in node:
+        return value(str(node["leaf"]))
+    kind, children = node.get("kind"), node.get("children", [])
+    if kind == "none":
+        return None
+    named = {str(name): rebuilt(child, value, classes, depth + 1) for name, child in children}
+    if kind == "dict":
+        return named
+    if kind in ("tuple", "list"):
+        return (tuple if kind == "tuple" else list)(named.values())
+    made_by = classes.get(str(kind).removeprefix("class "))
+    return Namespace(named) if made_by is None else made_by(**named)
+
+
+def leaf_names(node: Json) -> Iterator[str]:
+    """The names of the leaves of a description."""
+    if "leaf" in node:
+        yield node["leaf"]
+    for _, child in node.get("children", ()):
+        yield from leaf_names(child)

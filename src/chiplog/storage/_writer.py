@@ -1,0 +1,188 @@
+"""The writer of trajectories: a logger whose states go into a file that survives a crash."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from .._host import Sink, host
+from ..errors import LogValueError
+from ..loggers._logger import Logger
+from ..loggers._paths import StrPath, of_run
+from ..loggers._runs import RunInfo
+from ..loggers._view import Copies
+from ._book import Book, claimed
+from ._file import FAILED, FINISHED, Form
+from ._heal import check_same
+from ._lock import Lock
+from ._meta import gathered
+from ._schema import Group, checked_schema
+
+FLUSH_SECONDS = 1.0
+FLUSH_BYTES = 4 << 20
+
+
+class HDF5StorageWriter(Logger[Any]):
+    """Writes the states of a run into an HDF5 file, as a schema says.
+
+    `log` copies what is due on the device and returns; another thread writes. What was written up
+    to the last second is there after a crash, and can be read while the run goes on. An error of
+    the writing is raised by the next `log`, and at the end. Needs the extra `chiplog[hdf5]`.
+
+    Args:
+        path: The file.
+        schema: A pytree (dictionary, dataclass, ...) of `WriterGroupConfig`s.
+        state: A state like those that will be logged, for the shapes of the arrays.
+        total_steps: How many steps there will be, if it is known. Just a hint.
+        mode: "x" refuses a file that is there, "w" replaces it.
+        resume: Go on with a file that is there: True, or the step after which to go on; rows after
+            it are dropped.
+        attributes: Anything to be stored with it, by name.
+        config: The settings of the run: a dictionary or dataclass.
+        compression: A filter of h5py, such as "gzip".
+
+    Examples:
+        >>> import jax.numpy as jnp, tempfile
+        >>> from chiplog.loggers import EveryNStep, Once
+        >>> from chiplog.storage import HDF5StorageReader, HDF5StorageWriter, WriterGroupConfig
+        >>> path = tempfile.mkdtemp() + "/trajectory.h5"
+        >>> schema = {
+        ...     "start": WriterGroupConfig(lambda s: {"x": s["x"]}, Once()),
+        ...     "frames": WriterGroupConfig(lambda s: {"x": s["x"]}, EveryNStep(2)),
+        ... }
+        >>> with HDF5StorageWriter(path, schema, {"x": jnp.float32(0)}) as writer:
+        ...     for i in range(5):
+        ...         writer.log({"x": jnp.float32(i)}, i)
+        >>> with HDF5StorageReader(path) as reader:
+        ...     reader.focus_group("frames")[:]["x"].tolist(), reader.steps("frames").tolist()
+        ([0.0, 2.0, 4.0], [0, 2, 4])
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        path: StrPath,
+        schema: Any,
+        state: Any,
+        total_steps: int | None = None,
+        *,
+        mode: str = "x",
+        resume: bool | int = False,
+        attributes: Mapping[str, Any] | None = None,
+        config: Any = None,
+        compression: str | None = None,
+    ) -> None:
+        if mode not in ("x", "w"):
+            raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w', or `resume=True`.")
+        if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
+            raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")
+        self.path, self._mode, self._resume = Path(path), mode, resume
+        self._structure, configs = checked_schema(schema)
+        self._groups = [Group(name, one, state) for name, one in configs]
+        self._total, self._about = total_steps, (attributes, config)
+        self._options = {} if compression is None else {"compression": compression, "shuffle": True}
+        self._sink = Sink(self._receive, owner=self)
+        self._ran = 0
+
+    def __enter__(self) -> Self:
+        resume = self._resume is not False
+        self.path, lock = claimed(self.path, self._mode, resume, "HDF5StorageWriter")
+        try:
+            self._open(lock)
+        except BaseException:
+            lock.release()
+            raise
+        return self
+
+    def _open(self, lock: Lock) -> None:
+        meta = {**gathered(*self._about), "schema": self._structure, "total_steps": self._total}
+        self._book = Book(self.path, lock, meta, self._total, self._options)
+        forms = [Form(g.name, g.structure, g.columns, not g.once) for g in self._groups]
+        if self.path.exists():
+            check_same(self.path, forms)
+            self._book.resume(forms, None if self._resume is True else int(self._resume))
+            self._ran = self._book.ran
+        else:
+            self._book.open(forms)
+        for group in self._groups:
+            if self._book.tables[group.name].rows:
+                group.schedule.taken()
+        self._pending: dict[str, list[tuple[int, list[Any]]]] = {g.name: [] for g in self._groups}
+        self._bytes, self._flushed = 0, time.monotonic()
+        self._timer: threading.Timer | None = None
+
+    def log(self, state: Any, step: int) -> None:
+        """Store what is due at a step."""
+        if self._sink.error is not None:
+            raise self._sink.error
+        self._ran += 1
+        for group in self._groups:
+            if group.schedule.take(step):
+                copies = group.take(state, step)
+                host.post(self._sink, (group.name, step, copies), copies.nbytes)
+
+    def wants(self, step: int) -> bool:
+        """Say whether any group stores the step."""
+        return any(group.schedule.due(step) for group in self._groups)
+
+    def skipped(self, steps: int) -> None:
+        """Count the steps that ran."""
+        self._ran += steps
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._sink.failures == 0:
+                self._flush()
+        finally:
+            self._book.close(FINISHED if error is None else FAILED)
+
+    def fork(self, run: RunInfo) -> HDF5StorageWriter:
+        """Each run has a file of its own."""
+        return self.remade(path=of_run(self.path, run))
+
+    def _receive(self, item: tuple[str, int, Copies] | None) -> None:
+        """Take in a row, or flush."""
+        if item is None:
+            self._flush()
+            return
+        name, step, copies = item
+        values = copies.read()
+        self._pending[name].append((step, [values[leaf] for leaf in copies.order]))
+        self._bytes += copies.nbytes
+        late = time.monotonic() - self._flushed > FLUSH_SECONDS
+        if late or self._bytes > FLUSH_BYTES:
+            self._flush()
+        elif self._timer is None:
+            # If nothing follows, what is here must not wait for it.
+            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _flush(self) -> None:
+        """Write all rows that wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for name, rows in self._pending.items():
+            if rows:
+                columns = [
+                    np.stack(column) for column in zip(*(row for _, row in rows), strict=True)
+                ]
+                self._book.append(name, [step for step, _ in rows], columns)
+                rows.clear()
+        self._book.note(self._ran)
+        self._bytes, self._flushed = 0, time.monotonic()

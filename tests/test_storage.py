@@ -1,0 +1,652 @@
+"""Trajectories in files: what goes in comes out, whatever happens in between."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from typing import NamedTuple
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import chiplog
+from chiplog import errors, testing
+from chiplog.loggers import EveryNStep, LogSpaced, Once, Steps
+from chiplog.storage import HDF5StorageReader, HDF5StorageWriter, SaveLogger, WriterGroupConfig
+from chiplog.testing import LoggerContract
+
+KEY = jax.random.key(0)
+
+
+class Inner(NamedTuple):
+    b: object
+    a: object
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    x: object
+    rest: object
+
+
+def write(path, view, states, **options):
+    schema = {"frames": WriterGroupConfig(view)}
+    with HDF5StorageWriter(path, schema, states[0], **options) as writer:
+        for i, state in enumerate(states):
+            writer.log(state, i)
+    return path
+
+
+def read(path, **options):
+    with HDF5StorageReader(path, **options) as reader:
+        return reader.focus_group("frames")[:]
+
+
+# What goes in comes out.
+
+DTYPES = [
+    *("bool", "int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32"),
+    *("float16", "bfloat16", "float32", "complex64"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz"),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 3), (2, 3)])
+def test_every_type_comes_back_to_the_bit(dtype, shape, tmp_path):
+    rng = np.random.default_rng(0)
+    states = []
+    for _ in range(3):
+        bits = rng.integers(0, 16 if "int4" in dtype else 255, (*shape, 16), np.uint8)
+        wide = jnp.dtype(dtype).itemsize
+        if dtype == "bool":
+            raw = bits[..., 0] % 2 == 0
+        elif "int4" in dtype:
+            raw = (bits[..., 0] % 8).astype(jnp.dtype(dtype))
+        else:
+            raw = np.ascontiguousarray(bits[..., :wide]).view(jnp.dtype(dtype))[..., 0]
+        states.append(jnp.asarray(raw))
+    rows = read(write(tmp_path / "a.h5", lambda s: s, states))
+    assert rows.dtype == jnp.dtype(dtype)
+    assert rows.tobytes() == np.stack([np.asarray(s) for s in states]).tobytes()
+
+
+def test_wide_types_come_back_too(tmp_path):
+    with jax.enable_x64(True):
+        states = [
+            {"f": jnp.float64(1) / 3 + i, "i": jnp.int64(2**53 + i), "c": jnp.complex128(1j / 3)}
+            for i in range(2)
+        ]
+        rows = read(write(tmp_path / "a.h5", lambda s: s, states))
+    assert {name: x.dtype.name for name, x in rows.items()} == {
+        "f": "float64",
+        "i": "int64",
+        "c": "complex128",
+    }
+    assert rows["i"].tolist() == [2**53, 2**53 + 1]
+    assert rows["f"][0] == np.float64(1) / 3
+
+
+def test_keys_come_back_as_keys(tmp_path):
+    states = [{"k": jax.random.key(i), "rbg": jax.random.key(i, impl="rbg")} for i in range(3)]
+    rows = read(write(tmp_path / "a.h5", lambda s: s, states))
+    assert (rows["k"] == jnp.stack([s["k"] for s in states])).all()
+    assert str(jax.random.key_impl(rows["rbg"])) == "rbg"
+
+
+def test_trees_come_back_as_they_were(tmp_path):
+    def view(i):
+        return {
+            "z": i,
+            "a": [Inner(i + 1, (i + 2, None)), {"odd/name": i + 3, "..": i + 4, "": i + 5}],
+            "state": State(i + 6, ()),
+            "step": i + 7,
+        }
+
+    states = [jnp.float32(i) for i in range(3)]
+    path = write(tmp_path / "a.h5", view, states)
+    rows = read(path)
+    assert list(rows) == ["z", "a", "state", "step"]
+    assert rows["a"][0].b.tolist() == [1, 2, 3]
+    assert rows["a"][0].a[0].tolist() == [2, 3, 4]
+    assert rows["a"][0].a[1] is None
+    assert list(rows["a"][1]) == ["odd/name", "..", ""]
+    assert rows["state"].x.tolist() == rows["state"]["x"].tolist() == [6, 7, 8]
+    assert rows["step"].tolist() == [7, 8, 9]
+    rows = read(path, classes={"Inner": Inner, "State": State})
+    assert isinstance(rows["a"][0], Inner)
+    assert isinstance(rows["state"], State)
+    with HDF5StorageReader(path) as reader:
+        assert reader.steps("frames").tolist() == [0, 1, 2]
+
+
+def test_groups_have_their_own_frequencies(tmp_path):
+    schema = {
+        "initial": WriterGroupConfig(lambda s: {"start": s}, Once()),
+        "frames": WriterGroupConfig(lambda s: {"x": s}, EveryNStep(10)),
+        "some": WriterGroupConfig(lambda s: s, Steps(3, 5) | LogSpaced(1)),
+        "never": WriterGroupConfig(lambda s: s, Steps(1000)),
+    }
+    path = tmp_path / "a.h5"
+    with HDF5StorageWriter(path, schema, jnp.float32(0), total_steps=7) as writer:
+        for i in range(35):
+            writer.log(jnp.float32(i), i)
+    with HDF5StorageReader(path) as reader:
+        assert reader.groups == ("initial", "frames", "some", "never")
+        assert reader.focus_group(lambda s: s["initial"])[:] == {"start": 0}
+        assert reader.focus_group(lambda s: s.frames)[-2:]["x"].tolist() == [20, 30]
+        assert reader.focus_group("frames")[:]["x"].tolist() == [0, 10, 20, 30]
+        assert reader.steps("some").tolist() == [0, 1, 3, 4, 10]
+        assert len(reader.focus_group("never")) == 0
+        assert reader.focus_group("never")[:].shape == (0,)
+        assert (reader.status, reader.steps_run) == ("finished", 35)
+        frames = reader.focus_group("frames")
+        assert frames[1]["x"] == frames[-3]["x"] == 10
+        assert frames[::-2]["x"].tolist() == [30, 10]
+        assert frames[5:]["x"].shape == (0,)
+        with pytest.raises(IndexError):
+            frames[4]
+        for bad in ("nothing", lambda s: s["nothing"], lambda s: s):
+            with pytest.raises(errors.StorageError, match="there are 'initial', 'frames'"):
+                reader.focus_group(bad)
+
+
+def test_schemas_are_any_pytree(tmp_path):
+    @dataclasses.dataclass
+    class Schema:
+        frames: object
+        more: object
+
+    group = WriterGroupConfig(lambda s: s)
+    path = tmp_path / "a.h5"
+    with HDF5StorageWriter(path, Schema(group, (group, Inner(group, group))), 1.0) as writer:
+        writer.log(jnp.float32(3), 0)
+    with HDF5StorageReader(path) as reader:
+        assert reader.groups == ("frames", "more/0", "more/1/b", "more/1/a")
+        assert reader.focus_group(lambda s: s.more[1].a)[:].tolist() == [3]
+    for bad in ({}, [1], {"a": lambda s: s}):
+        with pytest.raises(TypeError, match="schema"):
+            HDF5StorageWriter(path, bad, 1.0)
+
+
+def test_a_file_says_where_it_comes_from(tmp_path):
+    @dataclasses.dataclass
+    class Config:
+        rate: object
+        sizes: tuple
+
+    config = {"model": Config(jnp.float32(0.5), (1, 2)), "activation": jnp.tanh}
+    path = tmp_path / "a.h5"
+    write(path, lambda s: s, [1.0], attributes={"who": "me"}, config=config)
+    with chiplog.open(path) as reader:
+        assert reader.meta["attributes"] == {"who": "me"}
+        assert reader.meta["config"]["model"] == {"rate": 0.5, "sizes": [1, 2]}
+        assert reader.meta["versions"]["jax"] == jax.__version__
+        assert reader.meta["command"] == sys.argv
+    with pytest.raises(TypeError, match=r"config.a.b"):
+        write(tmp_path / "b.h5", lambda s: s, [1.0], config={"a": {"b": object()}})
+
+
+def test_other_programs_can_read_it(tmp_path):
+    import xarray
+
+    states = [{"x": jnp.full((4, 3), i, jnp.float32), "e": jnp.float32(i)} for i in range(5)]
+    path = write(tmp_path / "a.h5", lambda s: s, states)
+    with h5py.File(path) as file:
+        assert file["frames/x"].shape == (5, 4, 3)
+        assert file["frames/step"][:].tolist() == [0, 1, 2, 3, 4]
+    with xarray.open_dataset(path, group="frames", engine="h5netcdf") as data:
+        assert data["e"].values.tolist() == [0, 1, 2, 3, 4]
+        assert data["x"].dims[0] == "step"
+        assert data["x"].sel(step=3).values.tolist() == [[3] * 3] * 4
+
+
+# Loggers.
+
+
+class TestHDF5StorageWriter(LoggerContract):
+    """In a Python loop, and with a view that takes what is in the entry."""
+
+    def make(self, directory):
+        schema = {"all": WriterGroupConfig(lambda state: {"x": state["x"]})}
+        return HDF5StorageWriter(directory / "a.h5", schema, {"x": jnp.float32(0)})
+
+    def read(self, logger):
+        with HDF5StorageReader(logger.path) as reader:
+            rows, steps = reader.focus_group("all")[:], reader.steps("all")
+        return [(int(step), {"x": float(x)}) for step, x in zip(steps, rows["x"], strict=True)]
+
+    def check(self, logger, expected):
+        super().check(logger, [(step, {"x": values["x"]}) for step, values in expected])
+
+    def test_takes_steps_in_any_order(self, tmp_path):
+        with self.make(tmp_path) as logger:
+            for step in (3, 4, 1, 1):
+                logger.log({"x": jnp.float32(1)}, step)
+        self.check(logger, [(step, {"x": 1.0}) for step in (3, 4, 1, 1)])
+
+    def test_is_used_inside_of_with(self, tmp_path):
+        logger = self.make(tmp_path)
+        with pytest.raises(errors.LoggerStateError):
+            logger.log({"x": jnp.float32(1)}, 0)
+
+
+class TestSaveLogger(LoggerContract):
+    def make(self, directory):
+        return SaveLogger(directory / "log.h5")
+
+    def read(self, logger):
+        with chiplog.open(logger.path) as reader:
+            rows = [
+                (int(order), int(step), {k: float(v[i]) for k, v in tree["values"].items()})
+                for group in map(reader.focus_group, reader.groups)
+                for tree, steps in [(group[:], group.steps)]
+                for i, (order, step) in enumerate(zip(tree["order"], steps, strict=True))
+            ]
+        return [(step, values) for _, step, values in sorted(rows, key=lambda row: row[0])]
+
+
+def mixed(n):
+    def body(i, _):
+        chiplog.log({"x": i * 1.0, "deep": {"y": jnp.full(2, i)}}, step=i, episode=i // 2, tags="a")
+        lax.cond(i % 2 == 0, lambda: chiplog.log({"even": i}) and None, lambda: None)
+        return i + 1, None
+
+    return lax.scan(body, 0, length=n)[0]
+
+
+@pytest.mark.parametrize("way", ["tap", "spool"])
+def test_what_is_saved_is_what_a_spool_returns(way, tmp_path):
+    with jax.numpy_dtype_promotion("standard"):
+        with SaveLogger(tmp_path / "a.h5") as logger:
+            getattr(logger, way)(lambda: mixed(40))()
+        _, expected = chiplog.spool(lambda: mixed(40))()
+    logs = chiplog.load(tmp_path / "a.h5")
+    assert set(logs) == set(expected)
+    for key in expected:
+        for x, y in zip(*map(jax.tree.leaves, (logs[key], expected[key])), strict=True):
+            np.testing.assert_array_equal(x, y)
+    for name in ("step", "episode"):
+        np.testing.assert_array_equal(logs.steps[name]["x"], expected.steps[name]["x"])
+    with chiplog.open(tmp_path / "a.h5") as reader:
+        about = reader.focus_group(reader.groups[0]).about
+        assert (about["tags"], about["path"]) == (["a"], "scan[0]")
+
+
+def test_lanes_are_saved_with_their_mask(tmp_path):
+    def f(n):
+        def body(i):
+            chiplog.log({"i": i})
+            return i + 1
+
+        return lax.while_loop(lambda i: i < n, body, 0)
+
+    with SaveLogger(tmp_path / "a.h5") as logger:
+        logger.tap(jax.vmap(f))(jnp.array([1, 3]))
+    logs = chiplog.load(tmp_path / "a.h5")
+    assert logs.valid["i"].tolist() == [[True, True], [False, True], [False, True]]
+    assert logs["i"][:, 1].tolist() == [0, 1, 2]
+
+
+def test_keys_may_come_late_and_change(tmp_path, monkeypatch):
+    from chiplog.storage import _save
+
+    monkeypatch.setattr(_save, "FLUSH_SECONDS", 0.0)
+    with SaveLogger(tmp_path / "a.h5") as logger:
+        for i in range(10):
+            state = {"x": float(i)}
+            if i >= 4:
+                state["late"] = i
+            if i >= 7:
+                state["x"] = jnp.ones(2)
+            logger.log(state, i)
+    logs = chiplog.load(tmp_path / "a.h5")
+    assert logs["x"].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert logs.step["x"].tolist() == list(range(7))
+    assert logs["late"].tolist() == list(range(4, 10))
+    assert logs["x#1"].shape == (3, 2)
+
+
+def test_a_logdict_is_saved_as_it_is(tmp_path):
+    def f(x):
+        chiplog.log({"once": x, "key": KEY})
+        return mixed(5)
+
+    with jax.numpy_dtype_promotion("standard"):
+        for number, g in enumerate((chiplog.spool(f), jax.vmap(chiplog.spool(f)))):
+            _, logs = g(jnp.ones(3))
+            path = tmp_path / f"{number}.h5"
+            chiplog.save(path, logs)
+            again = chiplog.load(path)
+            assert repr(again) == repr(logs)
+            assert again.stacked == logs.stacked
+            assert list(again) == list(logs)
+            for x, y in zip(jax.tree.leaves(again), jax.tree.leaves(logs), strict=True):
+                assert x.dtype == y.dtype
+                assert (jnp.asarray(x) == y).all()
+    with pytest.raises(OSError, match="exists"):
+        chiplog.save(path, logs)
+    with pytest.raises(TypeError, match="LogDict"):
+        chiplog.save(path, {"x": 1})
+
+
+def test_each_seed_has_a_file(tmp_path):
+    def train(key):
+        def body(x, i):
+            x = x + jax.random.normal(jax.random.fold_in(key, i))
+            chiplog.log({"x": x}, step=i)
+            return x, None
+
+        return lax.scan(body, jnp.float32(0), jnp.arange(5))[0]
+
+    with SaveLogger(tmp_path / "log.h5") as logger:
+        finals = jax.jit(jax.vmap(lambda key: logger.tap(train, logger.init(key))(key)))(
+            jax.random.split(KEY, 3)
+        )
+    assert sorted(os.listdir(tmp_path)) == [f"log-run-{i}.h5" for i in range(3)]
+    for i in range(3):
+        assert chiplog.load(tmp_path / f"log-run-{i}.h5")["x"][-1] == finals[i]
+
+
+# Files that are there.
+
+
+def test_a_file_that_is_there_is_refused_or_replaced(tmp_path):
+    path = write(tmp_path / "a.h5", lambda s: s, [1.0])
+    with pytest.raises(OSError, match="`mode='w'` to replace it"):
+        write(path, lambda s: s, [2.0])
+    write(path, lambda s: s, [3.0], mode="w")
+    assert read(path).tolist() == [3]
+    with pytest.raises(ValueError, match="mode"):
+        write(path, lambda s: s, [3.0], mode="a")
+
+
+def test_one_writer_at_a_time(tmp_path):
+    path = tmp_path / "a.h5"
+    schema = {"frames": WriterGroupConfig(lambda s: s)}
+    with HDF5StorageWriter(path, schema, 1.0) as writer:
+        writer.log(1.0, 0)
+        for options in ({"mode": "w"}, {"resume": True}):
+            with pytest.raises(OSError, match=f"written by process {os.getpid()}"):
+                HDF5StorageWriter(path, schema, 1.0, **options).__enter__()
+    assert read(path).tolist() == [1]
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_a_run_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "a.h5"
+    schema = {
+        "start": WriterGroupConfig(lambda s: s, Once()),
+        "frames": WriterGroupConfig(lambda s: {"x": s * jnp.ones(3)}, EveryNStep(2)),
+    }
+
+    def run(steps, **options):
+        with HDF5StorageWriter(path, schema, jnp.float32(0), **options) as writer:
+            for i in steps:
+                writer.log(jnp.float32(i), i)
+
+    run(range(10))
+    run(range(10, 15), resume=True)
+    with HDF5StorageReader(path) as reader:
+        assert reader.steps("frames").tolist() == list(range(0, 15, 2))
+        assert reader.focus_group("start")[:] == 0
+        assert reader.steps_run == 15
+    run(range(6, 9), resume=5)
+    with HDF5StorageReader(path) as reader:
+        assert reader.steps("frames").tolist() == [0, 2, 4, 6, 8]
+        assert reader.focus_group("frames")[:]["x"][:, 0].tolist() == [0, 2, 4, 6, 8]
+    other = {**schema, "frames": WriterGroupConfig(lambda s: {"x": s})}
+    with pytest.raises(errors.StorageError, match=r"other arrays than the schema \(x\)"):
+        HDF5StorageWriter(path, other, jnp.float32(0), resume=True).__enter__()
+    with pytest.raises(errors.StorageError, match="not those of the schema"):
+        HDF5StorageWriter(path, {"a": schema["start"]}, 0.0, resume=True).__enter__()
+    run(range(9, 11), resume=True)
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+# Trouble.
+
+
+def test_arrays_that_change_are_refused_with_both_types(tmp_path):
+    schema = {"frames": WriterGroupConfig(lambda s: {"x": s})}
+    with HDF5StorageWriter(tmp_path / "a.h5", schema, jnp.zeros(3)) as writer:
+        writer.log(jnp.zeros(3), 0)
+        with pytest.raises(
+            errors.StorageError, match=r"frames/x has changed at step 1: expected float32\[3\], got"
+        ):
+            writer.log(jnp.zeros(4), 1)
+        writer.log(jnp.ones(3), 2)
+    assert read(tmp_path / "a.h5")["x"].tolist() == [[0] * 3, [1] * 3]
+
+
+def test_an_error_of_the_writing_is_raised_by_the_next_log_and_at_the_end(tmp_path):
+    directory = tmp_path / "gone"
+    schema = {"frames": WriterGroupConfig(lambda s: s)}
+    writer = HDF5StorageWriter(directory / "a.h5", schema, 1.0)
+    with pytest.raises(OSError, match="has been removed"), writer:
+        writer.log(1.0, 0)
+        chiplog._host.host.wait()
+        shutil.rmtree(directory)
+        chiplog._host.host.post(writer._sink, None)  # As the timer does.
+        chiplog._host.host.wait()
+        with pytest.raises(OSError, match="has been removed"):
+            writer.log(2.0, 1)
+
+
+def in_process(code, *args):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_full_disk_is_an_error_and_the_file_stays_readable(tmp_path):
+    code = """
+        import resource, sys, jax.numpy as jnp, chiplog
+        from chiplog.storage import *
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, resource.RLIM_INFINITY))
+        schema = {"frames": WriterGroupConfig(lambda s: {"x": s})}
+        count = 0
+        try:
+            with HDF5StorageWriter(sys.argv[1], schema, jnp.zeros(10000)) as writer:
+                for i in range(100000):
+                    writer.log(jnp.full(10000, i, jnp.float32), i)
+                    count += 1
+        except OSError as error:
+            print("refused", count, error)
+    """
+    ran = in_process(code, tmp_path / "a.h5")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("refused")
+    assert "cannot grow" in ran.stdout
+    rows = read(tmp_path / "a.h5")["x"]
+    assert 20 < len(rows) < 250
+    assert (rows == np.arange(len(rows), dtype=np.float32)[:, None]).all()
+
+
+WRITER = """
+    import sys, jax.numpy as jnp
+    from chiplog.storage import *
+    from chiplog.storage import _writer
+    _writer.FLUSH_SECONDS = 0.01
+    def view(i):
+        return {"x": jnp.full((50, 3), i, jnp.float32), "e": 2 * i}
+    schema = {"frames": WriterGroupConfig(view), "start": WriterGroupConfig(lambda i: i, Once())}
+    writer = HDF5StorageWriter(sys.argv[1], schema, jnp.float32(0), resume=len(sys.argv) > 2)
+    with writer:
+        first = writer._book.tables["frames"].rows
+        print("ready", flush=True)
+        for i in range(first, 10**6):
+            writer.log(jnp.float32(i), i)
+"""
+
+
+def checked_rows(path):
+    with HDF5StorageReader(path) as reader:
+        frames = reader.focus_group("frames")
+        rows, steps = frames[:], frames.steps
+        n = len(steps)
+        assert (steps == np.arange(n)).all()
+        assert (rows["x"] == np.arange(n, dtype=np.float32)[:, None, None]).all()
+        assert (rows["e"] == 2 * np.arange(n)).all()
+        return n, reader.status
+
+
+def test_every_row_is_whole_after_a_kill_and_the_run_goes_on(tmp_path):
+    path, rows = tmp_path / "a.h5", 0
+    for number in range(6):
+        command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
+        writer = subprocess.Popen([*command, *(["resume"] if number else [])], stdout=-1)
+        writer.stdout.readline()
+        time.sleep(random.Random(number).random() * 0.3)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        now, status = checked_rows(path)
+        assert status == "crashed"
+        assert now >= rows, "what was there is still there"
+        rows = now
+    assert rows > 0
+
+
+def test_rows_can_be_read_while_they_are_written(tmp_path):
+    path = tmp_path / "a.h5"
+    command = [sys.executable, "-c", textwrap.dedent(WRITER).replace("10**6", "2000"), str(path)]
+    with subprocess.Popen(command, stdout=-1) as writer:
+        writer.stdout.readline()
+        seen = []
+        with HDF5StorageReader(path) as reader:
+            for steps, rows in reader.focus_group("frames").follow(timeout=60):
+                assert (rows["e"] == 2 * steps).all()
+                seen += steps.tolist()
+            assert reader.status == "finished"
+    assert seen == list(range(2000))
+
+
+def test_files_of_others_are_refused(tmp_path):
+    with pytest.raises(errors.StorageError, match="There is no file"):
+        HDF5StorageReader(tmp_path / "nothing.h5")
+    (tmp_path / "text.h5").write_text("hello")
+    with pytest.raises(errors.StorageError, match="no HDF5 file"):
+        HDF5StorageReader(tmp_path / "text.h5")
+    with h5py.File(tmp_path / "other.h5", "w", libver="v110") as file:
+        file["x"] = 1
+    with pytest.raises(errors.StorageError, match="not written by chiplog"):
+        HDF5StorageReader(tmp_path / "other.h5")
+    path = write(tmp_path / "new.h5", lambda s: s, [1.0])
+    with h5py.File(path, "r+") as file:
+        file.attrs["chiplog_format"] = 99
+    with pytest.raises(errors.StorageError, match="has format 99"):
+        HDF5StorageReader(path)
+
+
+def test_links_and_sizes_are_not_believed(tmp_path):
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = np.arange(3.0)
+    path = write(tmp_path / "a.h5", lambda s: {"x": s, "y": s}, [1.0, 2.0])
+    with h5py.File(path, "r+") as file:
+        del file["frames/x"]
+        file["frames/x"] = h5py.ExternalLink(str(secret), "x")
+    with pytest.raises(errors.StorageError, match="link to elsewhere"):
+        read(path)
+    with h5py.File(path, "r+") as file:
+        del file["frames/x"]
+        file.create_dataset("frames/x", (2, 10**9), "f4", chunks=(1, 1024))
+    with pytest.raises(errors.StorageError, match="claims to hold more"):
+        read(path)
+    nested = '{"leaf": "x"}'
+    for _ in range(200):
+        nested = f'{{"kind": "dict", "children": [["a", {nested}]]}}'
+    for structure in ("x", "[]", nested, '{"kind": "dict", "children": 3}'):
+        with h5py.File(path, "r+") as file:
+            file["frames"].attrs["structure"] = structure
+        with pytest.raises(errors.StorageError):
+            read(path)
+
+
+def test_damaged_files_are_errors_and_nothing_else(tmp_path):
+    """Bytes are changed at random: it works, or it is an error of ours, soon."""
+    path = tmp_path / "a.h5"
+    write(path, lambda s: {"x": s * jnp.ones(4), "y": s}, [jnp.float32(i) for i in range(20)])
+    code = """
+        import pathlib, random, sys
+        from chiplog import errors
+        from chiplog.storage import HDF5StorageReader
+        path, seeds = pathlib.Path(sys.argv[1]), range(int(sys.argv[2]), int(sys.argv[3]))
+        whole = path.read_bytes()
+        used = [i for i, byte in enumerate(whole) if byte]
+        for seed in seeds:
+            print(seed, flush=True)
+            rng, data = random.Random(seed), bytearray(whole)
+            for _ in range(rng.choice([1, 1, 3, 10, 100])):
+                data[rng.choice(used)] = rng.randrange(256)
+            if rng.random() < 0.2:
+                data = data[: rng.randrange(len(data))]
+            damaged = path.with_name("damaged.h5")
+            damaged.write_bytes(data)
+            try:
+                with HDF5StorageReader(damaged) as reader:
+                    for name in reader.groups:
+                        reader.focus_group(name)[:]
+                        reader.status, reader.steps_run
+            except errors.StorageError:
+                pass
+    """
+    ran = in_process(code, path, 0, 150)
+    assert ran.returncode == 0, (ran.stdout[-20:], ran.stderr[-2000:])
+
+
+def test_nothing_is_pickled():
+    for file in pathlib.Path(chiplog.storage.__file__).parent.glob("*.py"):
+        assert "pickle" not in file.read_text()
+
+
+def test_the_structure_in_the_file_is_json(tmp_path):
+    path = write(tmp_path / "a.h5", lambda s: Inner(s, s), [1.0])
+    with h5py.File(path) as file:
+        structure = json.loads(file["frames"].attrs["structure"])
+    assert structure["kind"] == "class Inner"
+    assert [name for name, _ in structure["children"]] == ["b", "a"]
+
+
+def test_a_simulation_is_stored_the_same_whatever_inner_is(tmp_path):
+    def step(key, x):
+        return jnp.cos(x) + 0.01 * jax.random.normal(key, x.shape)
+
+    files = []
+    for inner in (1, 7):
+        path = tmp_path / f"{inner}.h5"
+        schema = {"frames": WriterGroupConfig(lambda x: x, EveryNStep(5))}
+        writer = HDF5StorageWriter(path, schema, jnp.ones(4))
+        chiplog.simulate(step, jnp.ones(4), 33, key=KEY, inner=inner, logger=writer)
+        files.append(read(path))
+        with chiplog.open(path) as reader:
+            assert reader.steps_run == 33
+    assert files[0].tobytes() == files[1].tobytes()
+    assert len(files[0]) == 7
+
+
+def test_captured_and_stored_are_the_same(tmp_path):
+    with testing.capture() as captured, SaveLogger(tmp_path / "a.h5") as saved:
+        for i in range(10):
+            state = {"x": jnp.float32(i) / 3, "n": i}
+            captured.log(state, i)
+            saved.log(state, i)
+    logs = chiplog.load(tmp_path / "a.h5")
+    assert logs["x"].tolist() == captured.values("x")
+    assert logs["n"].tolist() == captured.values("n")
