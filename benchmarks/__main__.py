@@ -4,7 +4,7 @@ import platform
 
 import jax
 
-from . import loggers, spool, tap, watch
+from . import loggers, spool, storage, tap, watch
 
 if __name__ == "__main__":
     print(
@@ -14,3 +14,4 @@ if __name__ == "__main__":
     tap.main()
     watch.main()
     loggers.main()
+    storage.main()

@@ -15,7 +15,7 @@ from jax import lax
 from scipy.special import ellipk
 
 import chiplog
-from chiplog.loggers import JsonlLogger, read_jsonl
+from chiplog.storage import SaveLogger
 
 SIZE = 64
 TEMPERATURES = (1.8, 2.0, 2.5, 3.0)
@@ -72,7 +72,7 @@ def exact(temperature):
 def run(path, sweeps, temperatures=TEMPERATURES):
     """Run all temperatures, and return the means of what each of them logged."""
     keys = jax.random.split(jax.random.key(0), len(temperatures))
-    with JsonlLogger(path, mode="w") as logger:
+    with SaveLogger(path, mode="w") as logger:
 
         @jax.jit
         @jax.vmap
@@ -83,14 +83,14 @@ def run(path, sweeps, temperatures=TEMPERATURES):
         all_at_once(keys, jnp.array(temperatures))
     means = []
     for one in logger.runs.values():
-        lines = [line for line in read_jsonl(one.path) if line["sweep"] >= WARM_UP]
-        means.append({key: np.mean([line[key] for line in lines]) for key in exact(1.0)})
+        logs = chiplog.load(one.path).slice[WARM_UP:]
+        means.append({key: float(np.mean(logs[key])) for key in exact(1.0)})
     return means
 
 
 def main(sweeps=5000):
     directory = tempfile.mkdtemp(prefix="ising-")
-    means = run(f"{directory}/sweeps.jsonl", sweeps)
+    means = run(f"{directory}/sweeps.h5", sweeps)
     print("temperature   energy    exact   magnetisation   exact")
     for temperature, mean in zip(TEMPERATURES, means, strict=True):
         truth = exact(temperature)

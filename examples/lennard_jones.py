@@ -12,7 +12,14 @@ import jax
 import jax.numpy as jnp
 
 import chiplog
-from chiplog.loggers import CheckLogger, CompositeLogger, ConsoleLogger, JsonlLogger, PlotLogger
+from chiplog.loggers import CheckLogger, CompositeLogger, ConsoleLogger, PlotLogger
+from chiplog.storage import (
+    EveryNStep,
+    HDF5StorageReader,
+    HDF5StorageWriter,
+    Once,
+    WriterGroupConfig,
+)
 
 CELLS = 3  # Unit cells of the crystal to begin with, in each direction; 4 atoms in each.
 ATOMS = 4 * CELLS**3
@@ -84,17 +91,27 @@ def step(key, state):
     return State(positions, halfway + 0.5 * TIME_STEP * forces, forces, energy)
 
 
+SCHEMA = {
+    "box": WriterGroupConfig(lambda state: {"length": BOX, "atoms": ATOMS}, Once()),
+    "energies": WriterGroupConfig(energies, EveryNStep(10)),
+    "frames": WriterGroupConfig(lambda state: {"positions": state.positions}, EveryNStep(50)),
+}
+
+
 def main(steps=10_000):
     key = jax.random.key(0)
+    state = start(key)
     directory = tempfile.mkdtemp(prefix="lennard-jones-")
     logger = CompositeLogger(
         ConsoleLogger(every=50, view=energies, title=f"{ATOMS} atoms", total=steps),
-        JsonlLogger(f"{directory}/energies.jsonl", every=50, view=energies),
+        HDF5StorageWriter(f"{directory}/trajectory.h5", SCHEMA, state, steps),
         PlotLogger(f"{directory}/energies.png", every=50, view=energies),
         CheckLogger(lambda state: jnp.isfinite(state.potential), every=1000),
     )
-    chiplog.simulate(step, start(key), steps, key=key, logger=logger, warmup=1000, inner=50)
-    print(f"The energies are in {directory}: energies.jsonl and energies.png")
+    chiplog.simulate(step, state, steps, key=key, logger=logger, warmup=1000, inner=50)
+    with HDF5StorageReader(f"{directory}/trajectory.h5") as reader:
+        frames = reader.focus_group("frames")
+        print(f"{len(frames)} frames, energies and a plot of them are in {directory}.")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 import chiplog
 from chiplog import testing
 from chiplog.loggers import CompositeLogger, PlotLogger
+from chiplog.storage import HDF5StorageWriter
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
@@ -33,8 +34,11 @@ def test_the_liquid_keeps_its_energy(tmp_path):
     """Velocity Verlet has no drift, the crystal melts, and momentum is conserved."""
     example, key = load("lennard_jones"), jax.random.key(0)
     captured = testing.capture(every=20, view=example.energies)
+    stored = HDF5StorageWriter(tmp_path / "a.h5", example.SCHEMA, example.start(key))
     logger = CompositeLogger(
-        captured, PlotLogger(tmp_path / "plot.png", "total", every=500, view=example.energies)
+        captured,
+        stored,
+        PlotLogger(tmp_path / "plot.png", "total", every=500, view=example.energies),
     )
     final = chiplog.simulate(
         example.step, example.start(key), 3000, key=key, logger=logger, warmup=500, inner=100
@@ -48,13 +52,17 @@ def test_the_liquid_keeps_its_energy(tmp_path):
     forces = -jax.grad(example.potential)(final.positions)
     np.testing.assert_allclose(final.forces, forces, rtol=1e-3, atol=1e-3)
     assert (tmp_path / "plot.png").exists()
+    with chiplog.open(tmp_path / "a.h5") as reader:
+        np.testing.assert_array_equal(reader.focus_group("energies")[::2]["total"], total)
+        assert reader.focus_group("box")[...]["atoms"] == example.ATOMS
+        assert reader.focus_group("frames")[:]["positions"].shape == (60, example.ATOMS, 3)
 
 
 def test_the_magnet_agrees_with_onsager(tmp_path):
     """Energy and magnetisation per spin, in the ordered and in the disordered phase."""
     example = load("ising")
     temperatures = (2.0, 3.0)
-    means = example.run(tmp_path / "sweeps.jsonl", 2000, temperatures)
+    means = example.run(tmp_path / "sweeps.h5", 2000, temperatures)
     for temperature, mean in zip(temperatures, means, strict=True):
         exact = example.exact(temperature)
         assert abs(mean["energy"] - exact["energy"]) < 0.01

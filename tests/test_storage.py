@@ -213,6 +213,27 @@ def test_other_programs_can_read_it(tmp_path):
         assert data["x"].sel(step=3).values.tolist() == [[3] * 3] * 4
 
 
+def test_tables_of_other_libraries(tmp_path):
+    states = [{"e": jnp.float32(i), "x": jnp.full(2, i)} for i in range(4)]
+    path = tmp_path / "a.h5"
+    schema = {
+        "frames": WriterGroupConfig(lambda s: s, 2),
+        "bare": WriterGroupConfig(lambda s: s["e"]),
+    }
+    with HDF5StorageWriter(path, schema, states[0]) as writer:
+        for i, state in enumerate(states):
+            writer.log(state, i)
+    with HDF5StorageReader(path) as reader:
+        frames = reader.focus_group("frames")
+        table = frames.to_pandas()
+        assert table["step"].tolist() == [0, 2]
+        assert table["e"].tolist() == [0, 2]
+        assert "x[1]" in table.columns
+        assert frames.to_polars()["e"].to_list() == [0, 2]
+        assert frames.to_xarray()["x"].shape == (2, 2)
+        assert reader.focus_group("bare").to_pandas()["bare"].tolist() == [0, 1, 2, 3]
+
+
 # Loggers.
 
 

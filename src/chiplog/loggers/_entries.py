@@ -57,6 +57,28 @@ def _origin_of_row(logs: LogDict, row: int) -> Origin | None:
     return dataclasses.replace(origin, iteration=tuple(np.asarray(origin.iteration)[row].tolist()))
 
 
+def steps_of(logs: LogDict, counts: dict[Any, int]) -> Any:
+    """The steps of the entries of a batch, as `step_of` has them."""
+    name = "step" if "step" in logs.steps else next(iter(logs.steps), None)
+    key = next(iter(logs))
+    count = len(jax.tree.leaves(logs[key])[0])
+    if name is not None:
+        key, at = next(iter(logs.steps[name].items()))
+        at = np.asarray(at)
+        if at.ndim > 1:  # Of several lanes, the one that is ahead.
+            least = at.min() if at.size else 0
+            at = np.where(np.asarray(logs.series(key).mask), at, least)
+            at = at.max(tuple(range(1, at.ndim)))
+        return at
+    origin = logs.origin
+    if origin is not None and np.ndim(origin.iteration) == 2 and origin.iteration.shape[1] == 1:
+        return np.array(origin.iteration)[:, 0]
+    kind = (origin and origin.site, tuple(logs))
+    first = counts.get(kind, -1) + 1
+    counts[kind] = first + count - 1
+    return np.arange(first, first + count)
+
+
 def step_of(logs: LogDict, counts: dict[Any, int]) -> int | float:
     """The step of an entry: a named one, or the iteration of its loop, or a count of its kind."""
     name = "step" if "step" in logs.steps else next(iter(logs.steps), None)

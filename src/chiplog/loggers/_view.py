@@ -41,6 +41,16 @@ class Layout(NamedTuple):
 
     places: tuple[Place, ...]
 
+    def unpack(self, arrays: list[Any], rows: tuple[int, ...] = ()) -> Values:
+        """Take the values out of the arrays, which may have an axis of rows in front."""
+        values = {}
+        for name, array, start, shape, is_packed in self.places:
+            part = arrays[array]
+            if is_packed:
+                part = part[..., start : start + math.prod(shape)].reshape(rows + shape)
+            values[name] = part if part.ndim else part[()]
+        return values
+
 
 class Copies(NamedTuple):
     """Values that were copied on the device. Reading them waits for it."""
@@ -55,14 +65,13 @@ class Copies(NamedTuple):
         """Their size."""
         return sum(int(getattr(x, "nbytes", 8)) for x in (*self.arrays, *self.rest.values()))
 
+    def fetch(self) -> list[Any]:
+        """Bring the arrays to the host, packed as they are."""
+        return [np.asarray(x) for x in self.arrays]
+
     def read(self) -> Values:
         """Bring them to the host."""
-        there = [np.asarray(x) for x in self.arrays]
-        values = dict(self.rest)
-        for name, array, start, shape, is_packed in self.layout.places:
-            whole = there[array]
-            part = whole[start : start + math.prod(shape)].reshape(shape) if is_packed else whole
-            values[name] = part[()] if not shape else part
+        values = {**self.rest, **self.layout.unpack(self.fetch())}
         return {name: values[name] for name in self.order}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import LogFileError
 from ..loggers._paths import StrPath, writable
-from ._file import RESERVE, Form, Table, create, reserve
+from ._file import RESERVE, Form, Table, create, reserve, trim
 from ._heal import copy_rows, replace
 from ._lock import Lock
 from ._reader import HDF5StorageReader
@@ -88,7 +88,7 @@ class Book:
         replace(draft, self.path)
         self._start()
 
-    def append(self, name: str, steps: Sequence[int], columns: Sequence[Any]) -> None:
+    def append(self, name: str, steps: Any, columns: Sequence[Any]) -> None:
         """Append rows to a table, given the arrays of each column."""
         self._check_there()
         table = self.tables[name]
@@ -109,6 +109,8 @@ class Book:
                 dataset.flush()
         finally:
             self._file.close()
+            if self.path.exists():
+                trim(self.path)
             self._lock.release()
 
     def _draft(self) -> Path:

@@ -24,7 +24,9 @@ from ._dtypes import DTYPE, KEY, Stored, to_file
 from ._tree import Json
 
 FORMAT = 1
-SCALARS_IN_CHUNK = 8192  # Rows.
+ROWS_IN_CHUNK = 1024  # Of scalars: a page, so that little of the last one is wasted.
+MANY = 100_000  # Rows that are better read in larger pieces.
+STEPS_IN_CHUNK = 8192  # Compressed, because steps are mostly regular.
 BYTES_IN_CHUNK = 1 << 20
 PAGE = 4096
 RESERVE = 1 << 18  # Bytes that must be free besides the rows, for HDF5's own needs.
@@ -87,8 +89,18 @@ class Table:
         group.attrs["about"] = json.dumps(form.about)
         types = {leaf: [s.real, list(s.shape), s.key] for leaf, s in form.columns}
         group.attrs["types"] = json.dumps(types)
-        rows = SCALARS_IN_CHUNK if expected is None else max(1, min(SCALARS_IN_CHUNK, expected))
-        steps = group.create_dataset(step, (0,), "i8", maxshape=(None,), chunks=(rows,))
+        rows = ROWS_IN_CHUNK if (expected or 0) < MANY else STEPS_IN_CHUNK
+        rows = rows if expected is None else max(1, min(rows, expected))
+        steps = group.create_dataset(
+            step,
+            (0,),
+            "i8",
+            maxshape=(None,),
+            chunks=(STEPS_IN_CHUNK,),
+            compression="gzip",
+            compression_opts=1,
+            shuffle=True,
+        )
         steps.make_scale(step)
         for leaf, stored in form.columns:
             if 0 not in stored.shape:
@@ -107,15 +119,19 @@ class Table:
                 total += new * int(np.prod(data.chunks)) * data.dtype.itemsize
         return total + RESERVE
 
-    def append(self, steps: Sequence[int], columns: Sequence[Any]) -> None:
-        """Append rows, given an array for each column. They count when the steps are written."""
-        self.append_raw(
-            steps,
-            [
-                to_file(np.asarray(columns[i]), stored)
-                for i, (_, stored, _) in zip(self._which, self.columns, strict=True)
-            ],
-        )
+    def append(self, steps: Any, columns: Sequence[Any]) -> None:
+        """Append rows, given the array or the rows of each column.
+
+        They count when the steps are written.
+        """
+        blocks: list[Any] = []
+        for i, (_, stored, _) in zip(self._which, self.columns, strict=True):
+            column = columns[i]
+            if isinstance(column, (tuple, list)):  # Of rows that are too large to be joined.
+                blocks.append([to_file(row, stored) for row in column])
+            else:
+                blocks.append(to_file(column, stored))
+        self.append_raw(steps, blocks)
 
     def append_raw(self, steps: Any, blocks: Sequence[Any]) -> None:
         """Append rows as they are in a file, without what is empty."""
@@ -165,18 +181,29 @@ def _attach_sizes(group: Any, data: Any, shape: tuple[int, ...], first: int) -> 
         data.dims[first + axis].attach_scale(group[name])
 
 
-def _write(data: Any, block: np.ndarray[Any, Any], first: int | None) -> None:
-    """Write a block at the end of a dataset, or all of it."""
-    low = h5py()
+def _write(data: Any, block: Any, first: int | None) -> None:
+    """Write a block, or rows, at the end of a dataset; or all of it."""
     if first is None:
-        data[...] = block.reshape(data.shape)
+        data[...] = np.asarray(block[0]).reshape(data.shape)
     else:
-        data.id.set_extent((first + len(block), *block.shape[1:]))
+        data.id.set_extent((first + len(block), *data.shape[1:]))
         space = data.id.get_space()
-        space.select_hyperslab((first, *[0] * (block.ndim - 1)), block.shape)
-        memory = low.h5s.create_simple(block.shape)
-        data.id.write(memory, space, block)
+        pieces = [row[None] for row in block] if isinstance(block, list) else [block]
+        for piece in pieces:
+            space.select_hyperslab((first, *[0] * (piece.ndim - 1)), piece.shape)
+            memory = h5py().h5s.create_simple(piece.shape)
+            data.id.write(memory, space, piece)
+            first += len(piece)
     data.id.flush()
+
+
+def trim(path: Path) -> None:
+    """Cut off what was reserved, but not needed, once the file is closed."""
+    with path.open("rb") as file:
+        head = file.read(36)
+    end = int.from_bytes(head[28:36], "little")  # As the superblock says.
+    if head[8:9] == b"\3" and 0 < end < path.stat().st_size:
+        os.truncate(path, end)
 
 
 def reserve(path: Path, size: int) -> None:

@@ -16,6 +16,8 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 
+from .._extras import load
+from .._logdict import LogDict
 from ..errors import LogTypeError, StorageError
 from ..loggers._paths import StrPath
 from ._dtypes import dtype_of, from_file
@@ -280,7 +282,32 @@ class GroupReader:
     def raw(self, start: int, stop: int) -> list[Any]:
         """Rows as they are in the file, column by column."""
         there = [data for data, *_ in self._columns.values() if data is not None]
-        return [self._rows(data, start, stop) if self.is_timed else data[()] for data in there]
+        return [
+            self._rows(data, start, stop) if self.is_timed else np.asarray(data[()])[None]
+            for data in there
+        ]
+
+    def to_xarray(self) -> Any:
+        """All rows as an `xarray.Dataset`, with the steps as a coordinate."""
+        return self._logs().to_xarray()
+
+    def to_pandas(self) -> Any:
+        """All rows as a `pandas.DataFrame`: one column per number, and one for the steps."""
+        return self._logs().to_pandas()
+
+    def to_polars(self) -> Any:
+        """All rows as a `polars.DataFrame`."""
+        polars = load("polars", "`to_polars`", "polars")
+        frame = self.to_pandas()
+        return polars.DataFrame({str(name): frame[name].to_numpy() for name in frame.columns})
+
+    def _logs(self) -> LogDict:
+        rows, steps = self[:], self.steps
+        values = rows if isinstance(rows, dict) else {self.name.rpartition("/")[2]: rows}
+        if not self.is_timed:
+            return LogDict(values)
+        named = {"step": dict.fromkeys(values, steps)}
+        return LogDict(values, steps=named, stacked=tuple(values))
 
     def follow(self, poll: float = 0.2, timeout: float | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield `(steps, rows)` as they are written, until the run has ended."""

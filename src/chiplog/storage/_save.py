@@ -22,7 +22,7 @@ from .._host import Sink, host
 from .._logdict import LogDict, from_series
 from .._series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError
-from ..loggers._entries import rows, step_of
+from ..loggers._entries import steps_of
 from ..loggers._frequency import Frequency, Schedule, kind_of
 from ..loggers._logger import Logger
 from ..loggers._paths import StrPath, of_run
@@ -85,7 +85,9 @@ class SaveLogger(Logger[Any]):
         self._order = itertools.count()
         self._kinds: dict[Any, str] = {}
         self._new: dict[str, Form] = {}
-        self._pending: dict[str, list[tuple[list[int], list[Any]]]] = {}
+        self._rows: dict[Any, list[Any]] = {}  # That came one by one.
+        self._pending: dict[str, list[tuple[Any, list[Any]]]] = {}
+        self._flushing = False
         self._bytes, self._ran, self._forked = 0, 0, False
 
     def __enter__(self) -> Self:
@@ -108,14 +110,14 @@ class SaveLogger(Logger[Any]):
         if not self._schedule.take(step, kind_of(state)):
             return
         if isinstance(state, LogDict) and host.is_worker():
-            self._take(_entry(state, False), [int(step)], _about(state))
+            self._take(_entry(state, False), np.asarray([step]), _about(state))
         else:
             copies = self._view.copies(state)
             host.post(self._sink, (copies, step, time.time()), copies.nbytes)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
-        steps = [int(step_of(entry, self._counts)) for entry in rows(logs)]
+        steps = steps_of(logs, self._counts)
         self._ran += len(steps)
         self._take(_entry(logs, True), steps, _about(logs))
 
@@ -136,6 +138,7 @@ class SaveLogger(Logger[Any]):
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            host.settle()  # It may have been at it already.
         try:
             if self._sink.failures == 0:
                 self._flush()
@@ -154,16 +157,36 @@ class SaveLogger(Logger[Any]):
             self._flush()
             return
         copies, step, when = item
-        values = {name: np.asarray(x)[None] for name, x in copies.read().items()}
-        named = {"step": np.asarray([step])}
-        entry = {"values": values, "steps": named, "time": np.asarray([when])}
-        self._take(entry, [int(step)], {"lanes": 0})
+        types = tuple((name, *_type(x)) for name, x in copies.rest.items())
+        rows = self._rows.setdefault((copies.layout, types, copies.order), [])
+        rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
+        self._bytes += copies.nbytes
+        self._flush_in_time()
 
-    def _take(self, entry: Json, steps: list[int], about: Json) -> None:
-        """Keep rows until they are written."""
-        count = len(steps)
-        order = np.fromiter(itertools.islice(self._order, count), np.int64, count)
-        entry = {**entry, "order": order}
+    def _gather(self) -> None:
+        """Make blocks of the rows that have come one by one."""
+        for (layout, types, order), rows in self._rows.items():
+            steps, times, numbers, arrays, rest = zip(*rows, strict=True)
+            blocks = [np.stack(parts) for parts in zip(*arrays, strict=True)]
+            values = layout.unpack(blocks, (len(rows),))
+            values |= {
+                name: np.asarray(column)
+                for (name, *_), column in zip(types, zip(*rest, strict=True), strict=True)
+            }
+            entry = {
+                "values": {name: values[name] for name in order},
+                "steps": {"step": np.asarray(steps)},
+                "time": np.asarray(times),
+                "order": np.asarray(numbers),
+            }
+            self._take(entry, np.asarray(steps), {"lanes": 0})
+        self._rows.clear()
+
+    def _take(self, entry: Json, steps: Any, about: Json) -> None:
+        """Keep a block of rows until it is written."""
+        if "order" not in entry:
+            order = np.fromiter(itertools.islice(self._order, len(steps)), np.int64, len(steps))
+            entry = {**entry, "order": order}
         columns = leaves(entry, is_array)
         types = [_stored_row(x) for x in columns]
         structure = describe(entry, is_array)
@@ -173,25 +196,39 @@ class SaveLogger(Logger[Any]):
             self._kinds[kind] = name
             named = list(zip(leaf_names(structure), types, strict=True))
             self._new[name] = Form(name, structure, named, True, about)
-        name = self._kinds[kind]
-        self._pending.setdefault(name, []).append((steps, columns))
+        self._pending.setdefault(self._kinds[kind], []).append((steps, columns))
         self._bytes += sum(x.nbytes for x in columns)
+        self._flush_in_time()
+
+    def _flush_in_time(self) -> None:
+        if self._flushing:
+            return
         if self._bytes > FLUSH_BYTES or time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._flush()
         elif self._timer is None:
+            # If nothing follows, what is here must not wait for it.
             self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
             self._timer.daemon = True
             self._timer.start()
 
     def _flush(self) -> None:
+        self._flushing = True
+        try:
+            self._write()
+        finally:
+            self._flushing = False
+
+    def _write(self) -> None:
+        """Write everything that waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._gather()
         if self._new:
             self._book.add(list(self._new.values()))
             self._new.clear()
         for name, blocks in self._pending.items():
-            steps = [step for some, _ in blocks for step in some]
+            steps = np.concatenate([steps for steps, _ in blocks]).astype(np.int64)
             columns = [
                 np.concatenate(parts) for parts in zip(*(each for _, each in blocks), strict=True)
             ]
@@ -199,6 +236,11 @@ class SaveLogger(Logger[Any]):
         self._pending.clear()
         self._book.note(self._ran)
         self._bytes, self._flushed = 0, time.monotonic()
+
+
+def _type(x: Any) -> tuple[str, tuple[int, ...]]:
+    array = np.asarray(x)
+    return array.dtype.name, array.shape
 
 
 def _stored_row(x: Any) -> Stored:

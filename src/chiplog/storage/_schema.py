@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+import math
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -71,8 +74,10 @@ class Group:
         self.columns: list[tuple[str, Stored]] = list(
             zip(leaf_names(self.structure), types, strict=True)
         )
-        self._taken = jax.jit(self._packed)
+        self._taken = _compiled(self._view)
         self.layout: Layout | None = None
+        self._order = tuple(str(i) for i in range(len(self.columns)))
+        self.nbytes = sum(math.prod(s.shape) * s.dtype.itemsize for _, s in self.columns)
 
     def _looked_at(self, state: Any) -> tuple[Json, list[Stored]]:
         """The structure of what the view returns, and the types of its leaves."""
@@ -91,17 +96,27 @@ class Group:
             raise
         return structure, [stored_as(x) for x in shapes]
 
-    def _packed(self, state: Any) -> tuple[Layout, list[Any]]:
-        values = leaves(self._view(state), is_array)
-        return packed({str(i): jnp.asarray(x) for i, x in enumerate(values)})
-
     def take(self, state: Any, step: int) -> Copies:
         """Copy what is to be stored, on the device."""
         layout, arrays = self._taken(state)
         if layout != self.layout:
             self._check(state, step)
             self.layout = layout
-        return Copies(layout, arrays, {}, tuple(str(i) for i in range(len(self.columns))))
+        return Copies(layout, arrays, {}, self._order)
+
+    def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """The columns of rows that were taken: arrays, or lists of rows if those are large."""
+        assert self.layout is not None
+        parts = list(zip(*rows, strict=True))
+        small = {place.array for place in self.layout.places if place.is_packed}
+        blocks: list[Any] = [np.stack(part) if i in small else part for i, part in enumerate(parts)]
+        columns = []
+        for _, array, start, shape, is_packed in self.layout.places:
+            block = blocks[array]
+            if is_packed:
+                block = block[:, start : start + math.prod(shape)].reshape(len(rows), *shape)
+            columns.append(block)
+        return columns
 
     def _check(self, state: Any, step: int) -> None:
         """Refuse arrays that do not fit into the file."""
@@ -117,6 +132,24 @@ class Group:
                     f"{self.name}/{name} has changed at step {step}: expected "
                     f"{stored.real}{list(stored.shape)}, got {now.real}{list(now.shape)}."
                 )
+
+
+def _compiled(view: Callable[[Any], Any]) -> Any:
+    """Compile a view, once for all writers that have it."""
+    try:
+        if view not in _views:
+            _views[view] = jax.jit(functools.partial(_packed, weakref.ref(view)))
+        return _views[view]
+    except TypeError:  # It cannot be referred to weakly.
+        return jax.jit(functools.partial(_packed, lambda: view))
+
+
+_views: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _packed(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
+    values = leaves(view()(state), is_array)
+    return packed({str(i): jnp.asarray(x) for i, x in enumerate(values)})
 
 
 def is_array(x: Any) -> bool:

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from .._host import Sink, host
 from ..errors import LogValueError
 from ..loggers._logger import Logger
@@ -126,7 +124,7 @@ class HDF5StorageWriter(Logger[Any]):
         for group in self._groups:
             if group.schedule.take(step):
                 copies = group.take(state, step)
-                host.post(self._sink, (group.name, step, copies), copies.nbytes)
+                host.post(self._sink, (group, step, copies), group.nbytes)
 
     def wants(self, step: int) -> bool:
         """Say whether any group stores the step."""
@@ -144,6 +142,7 @@ class HDF5StorageWriter(Logger[Any]):
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            host.settle()  # It may have been at it already.
         try:
             if self._sink.failures == 0:
                 self._flush()
@@ -154,15 +153,14 @@ class HDF5StorageWriter(Logger[Any]):
         """Each run has a file of its own."""
         return self.remade(path=of_run(self.path, run))
 
-    def _receive(self, item: tuple[str, int, Copies] | None) -> None:
+    def _receive(self, item: tuple[Group, int, Copies] | None) -> None:
         """Take in a row, or flush."""
         if item is None:
             self._flush()
             return
-        name, step, copies = item
-        values = copies.read()
-        self._pending[name].append((step, [values[leaf] for leaf in copies.order]))
-        self._bytes += copies.nbytes
+        group, step, copies = item
+        self._pending[group.name].append((step, copies.fetch()))
+        self._bytes += group.nbytes
         late = time.monotonic() - self._flushed > FLUSH_SECONDS
         if late or self._bytes > FLUSH_BYTES:
             self._flush()
@@ -177,12 +175,11 @@ class HDF5StorageWriter(Logger[Any]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for name, rows in self._pending.items():
+        for group in self._groups:
+            rows = self._pending[group.name]
             if rows:
-                columns = [
-                    np.stack(column) for column in zip(*(row for _, row in rows), strict=True)
-                ]
-                self._book.append(name, [step for step, _ in rows], columns)
+                steps, arrays = zip(*rows, strict=True)
+                self._book.append(group.name, steps, group.columns_of(arrays))
                 rows.clear()
         self._book.note(self._ran)
         self._bytes, self._flushed = 0, time.monotonic()
