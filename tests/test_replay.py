@@ -1,0 +1,99 @@
+"""A crash at any moment: every prefix of what the writer writes is a file that can be read.
+
+The system calls of a writer are recorded with strace, and replayed one by one.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from chiplog import errors
+from chiplog.storage import HDF5StorageReader
+
+ROWS = 30
+WRITER = f"""
+    import sys, jax.numpy as jnp
+    from chiplog._host import host
+    from chiplog.storage import HDF5StorageWriter, Once, WriterGroupConfig, _writer
+    _writer.FLUSH_SECONDS = 0.0
+    schema = {{
+        "frames": WriterGroupConfig(lambda i: {{"x": jnp.full(7, i), "e": 2 * i}}),
+        "start": WriterGroupConfig(lambda i: i, Once()),
+    }}
+    with HDF5StorageWriter(sys.argv[1], schema, jnp.float32(0)) as writer:
+        for i in range({ROWS}):
+            writer.log(jnp.float32(i), i)
+            host.wait()
+"""
+
+
+def recorded(path, trace):
+    """Run the writer, and return what it did to the file."""
+    calls = "openat,pwrite64,ftruncate,fallocate,close"
+    strace = ["strace", "-f", "-e", f"trace={calls}", "-xx", "-s", "1000000", "-o", str(trace)]
+    command = [*strace, sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode and "ptrace" in ran.stderr:
+        pytest.skip("strace may not be used here")
+    assert ran.returncode == 0, ran.stderr
+    name = "".join(f"\\x{byte:02x}" for byte in str(path).encode())
+    mine, done = set(), []
+    for line in trace.read_text().splitlines():
+        call = line.split(maxsplit=1)[1]
+        if found := re.match(r'openat\(AT_FDCWD, "([^"]*)", ([A-Z_|]+).*\) = (\d+)', call):
+            opens = found[1] == name and "RDWR" in found[2]
+            (mine.add if opens else mine.discard)(found[3])
+        elif found := re.match(r"close\((\d+)\)", call):
+            mine.discard(found[1])
+        elif found := re.match(r'pwrite64\((\d+), "((?:\\x..)*)", (\d+), (\d+)\)', call):
+            if found[1] in mine:
+                data = bytes.fromhex(found[2].replace("\\x", ""))
+                assert len(data) == int(found[3]), "strace has cut it off"
+                done.append((int(found[4]), data))
+        elif found := re.match(r"(ftruncate|fallocate)\((\d+), (?:0, )?(\d+)(?:, (\d+))?\)", call):
+            if found[2] in mine:
+                done.append((int(found[3]) + int(found[4] or 0), found[1]))
+    return done
+
+
+def replayed(done):
+    """Yield the file after each of the calls."""
+    file = bytearray()
+    for at, what in done:
+        if isinstance(what, bytes):
+            file.extend(bytes(max(0, at + len(what) - len(file))))
+            file[at : at + len(what)] = what
+        elif at > len(file):
+            file.extend(bytes(at - len(file)))
+        elif what == "ftruncate":
+            del file[at:]
+        yield bytes(file)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_every_moment_of_a_run_leaves_a_file_that_can_be_read(tmp_path):
+    done = recorded(tmp_path / "a.h5", tmp_path / "trace")
+    assert len(done) > 5 * ROWS
+    state, best, readable = tmp_path / "state.h5", -1, 0
+    for content in replayed(done):
+        state.write_bytes(content)
+        try:
+            with HDF5StorageReader(state) as reader:
+                frames = reader.focus_group("frames")
+                rows, steps = frames[:], frames.steps
+        except errors.StorageError:
+            assert best < 0, "it could be read before"
+            continue
+        count = len(steps)
+        assert count >= best, "a row has gone"
+        assert (steps == np.arange(count)).all()
+        assert (rows["e"] == 2 * np.arange(count)).all()
+        assert (rows["x"] == np.arange(count)[:, None]).all()
+        best, readable = count, readable + 1
+    assert best == ROWS
+    assert readable > 0.9 * len(done), "all but the making of the file"
