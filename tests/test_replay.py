@@ -51,13 +51,11 @@ def recorded(path, trace):
         elif found := re.match(r"close\((\d+)\)", call):
             mine.discard(found[1])
         elif found := re.match(r'pwrite64\((\d+), "((?:\\x..)*)", (\d+), (\d+)\)', call):
-            if found[1] in mine:
-                data = bytes.fromhex(found[2].replace("\\x", ""))
-                assert len(data) == int(found[3]), "strace has cut it off"
-                done.append((int(found[4]), data))
+            data = bytes.fromhex(found[2].replace("\\x", ""))
+            assert len(data) == int(found[3]), "strace has cut it off"
+            done += [(int(found[4]), data)] * (found[1] in mine)
         elif found := re.match(r"(ftruncate|fallocate)\((\d+), (?:0, )?(\d+)(?:, (\d+))?\)", call):
-            if found[2] in mine:
-                done.append((int(found[3]) + int(found[4] or 0), found[1]))
+            done += [(int(found[3]) + int(found[4] or 0), found[1])] * (found[2] in mine)
     return done
 
 
