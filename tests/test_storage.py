@@ -381,6 +381,29 @@ def test_each_seed_has_a_file(tmp_path):
         assert chiplog.load(tmp_path / f"log-run-{i}.h5")["x"][-1] == finals[i]
 
 
+def test_groups_take_the_entries_that_have_what_they_ask_for(tmp_path):
+    schema = {
+        "x": WriterGroupConfig(lambda logs: logs["x"]),
+        "even": WriterGroupConfig(lambda logs: {"even": logs["even"]}),
+    }
+    like = {"x": jnp.float32(0), "even": jnp.int32(0)}
+    writer = HDF5StorageWriter(tmp_path / "a.h5", schema, like)
+    with jax.numpy_dtype_promotion("standard"), writer:
+        writer.tap(lambda: mixed(6))()
+    with chiplog.open(tmp_path / "a.h5") as reader:
+        assert reader.focus_group("x")[:].tolist() == [0, 1, 2, 3, 4, 5]
+        assert reader.focus_group("even")[:]["even"].tolist() == [0, 2, 4]
+
+
+def test_a_state_that_was_donated_is_named(tmp_path):
+    x = jnp.ones(3)
+    schema = {"frames": WriterGroupConfig(lambda s: s["x"])}
+    with HDF5StorageWriter(tmp_path / "a.h5", schema, {"x": x}) as writer:
+        jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+        with pytest.raises(ValueError, match="'x' has been donated"):
+            writer.log({"x": x}, 0)
+
+
 # Files that are there.
 
 
@@ -671,3 +694,19 @@ def test_captured_and_stored_are_the_same(tmp_path):
     logs = chiplog.load(tmp_path / "a.h5")
     assert logs["x"].tolist() == captured.values("x")
     assert logs["n"].tolist() == captured.values("n")
+
+
+def test_files_of_every_version_can_be_read():
+    """One file for each version of the format, kept for ever."""
+    with chiplog.open(pathlib.Path(__file__).parent / "data" / "format-1.h5") as reader:
+        assert (reader.status, reader.steps_run) == ("finished", 6)
+        assert reader.meta["config"] == {"rate": 0.5}
+        assert reader.focus_group("start")[...]["x"].tolist() == [0, 1, 2]
+        frames = reader.focus_group("frames")
+        rows = frames[:]
+        assert frames.steps.tolist() == [0, 2, 4]
+        assert rows["x"].tolist() == [[0, 1, 2], [2, 3, 4], [4, 5, 6]]
+        assert rows["half"].dtype == jnp.bfloat16
+        assert rows["half"].astype(np.float32).tolist() == rows["x"].tolist()
+        assert rows["deep"][0].tolist() == [False, True, True]
+        assert rows["deep"][1][0].tolist() == [3, 9, 15]

@@ -105,7 +105,7 @@ class View:
                 layout, arrays = self._compiled(state)
                 return Copies(layout, arrays, {}, tuple(p.name for p in layout.places))
             except RuntimeError:
-                _check_there(state)
+                check_there(state)
                 raise
             except (TypeError, ValueError):
                 # It reads numbers, returns something else than arrays, or they are on several
@@ -173,7 +173,7 @@ def _copies(values: Values) -> Copies:
     try:
         layout, copied = _pack(arrays)
     except RuntimeError:
-        _check_there(values)
+        check_there(values)
         raise
     except ValueError:
         alone = enumerate(arrays.items())
@@ -192,7 +192,8 @@ def _are_arrays(leaves: list[Any]) -> bool:
     return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
 
 
-def _check_there(state: Any) -> None:
+def check_there(state: Any) -> None:
+    """Raise an error that says which array was donated, if one was."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if is_gone(leaf):
             name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import LogTypeError, StorageError
 from ..loggers._frequency import Frequency, Once, Schedule, as_frequency
-from ..loggers._view import Copies, Layout, packed
+from ..loggers._view import Copies, Layout, check_there, packed
 from ._dtypes import Stored, stored_as
 from ._tree import Json, describe, leaf_names, leaves
 
@@ -98,7 +98,11 @@ class Group:
 
     def take(self, state: Any, step: int) -> Copies:
         """Copy what is to be stored, on the device."""
-        layout, arrays = self._taken(state)
+        try:
+            layout, arrays = self._taken(state)
+        except RuntimeError:
+            check_there(state)
+            raise
         if layout != self.layout:
             self._check(state, step)
             self.layout = layout

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .._host import Sink, host
+from .._logdict import LogDict
 from ..errors import LogValueError
 from ..loggers._logger import Logger
 from ..loggers._paths import StrPath, of_run
@@ -122,8 +123,14 @@ class HDF5StorageWriter(Logger[Any]):
             raise self._sink.error
         self._ran += 1
         for group in self._groups:
-            if group.schedule.take(step):
-                copies = group.take(state, step)
+            if group.schedule.due(step):
+                try:
+                    copies = group.take(state, step)
+                except KeyError:
+                    if isinstance(state, LogDict):
+                        continue  # An entry of another `log` call, with other keys.
+                    raise
+                group.schedule.taken()
                 host.post(self._sink, (group, step, copies), group.nbytes)
 
     def wants(self, step: int) -> bool:
