@@ -81,6 +81,7 @@ ORDER = [
     "storage/_reader",
     "storage/_heal",
     "storage/_book",
+    "storage/_store",
     "storage/_writer",
     "storage/_save",
     "storage/__init__",

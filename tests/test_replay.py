@@ -19,8 +19,8 @@ ROWS = 30
 WRITER = f"""
     import sys, jax.numpy as jnp
     from chiplog._host import host
-    from chiplog.storage import HDF5StorageWriter, Once, WriterGroupConfig, _writer
-    _writer.FLUSH_SECONDS = 0.0
+    from chiplog.storage import HDF5StorageWriter, Once, WriterGroupConfig, _store
+    _store.FLUSH_SECONDS = 0.0
     schema = {{
         "frames": WriterGroupConfig(lambda i: {{"x": jnp.full(7, i), "e": 2 * i}}),
         "start": WriterGroupConfig(lambda i: i, Once()),

@@ -322,9 +322,9 @@ def test_lanes_are_saved_with_their_mask(tmp_path):
 
 
 def test_keys_may_come_late_and_change(tmp_path, monkeypatch):
-    from chiplog.storage import _save
+    from chiplog.storage import _store
 
-    monkeypatch.setattr(_save, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(_store, "FLUSH_SECONDS", 0.0)
     with SaveLogger(tmp_path / "a.h5") as logger:
         for i in range(10):
             state = {"x": float(i)}
@@ -402,6 +402,15 @@ def test_a_state_that_was_donated_is_named(tmp_path):
         jax.jit(lambda x: x + 1, donate_argnums=0)(x)
         with pytest.raises(ValueError, match="'x' has been donated"):
             writer.log({"x": x}, 0)
+
+
+def test_text_cannot_be_stored(tmp_path):
+    with (
+        pytest.raises(errors.StorageError, match="only numbers"),
+        SaveLogger(tmp_path / "a.h5") as l,
+    ):
+        l.log({"x": "text"}, 0)
+        l.log({"x": 1.0}, 1)
 
 
 # Files that are there.
@@ -517,6 +526,8 @@ def test_a_full_disk_is_an_error_and_the_file_stays_readable(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("refused")
     assert "cannot grow" in ran.stdout
+    with HDF5StorageReader(tmp_path / "a.h5") as reader:
+        assert reader.status == "failed"
     rows = read(tmp_path / "a.h5")["x"]
     assert 20 < len(rows) < 250
     assert (rows == np.arange(len(rows), dtype=np.float32)[:, None]).all()
@@ -525,8 +536,8 @@ def test_a_full_disk_is_an_error_and_the_file_stays_readable(tmp_path):
 WRITER = """
     import sys, jax.numpy as jnp
     from chiplog.storage import *
-    from chiplog.storage import _writer
-    _writer.FLUSH_SECONDS = 0.01
+    from chiplog.storage import _store
+    _store.FLUSH_SECONDS = 0.01
     def view(i):
         return {"x": jnp.full((50, 3), i, jnp.float32), "e": 2 * i}
     schema = {"frames": WriterGroupConfig(view), "start": WriterGroupConfig(lambda i: i, Once())}

@@ -36,6 +36,11 @@ def stored_as(leaf: Any) -> Stored:
         data = jax.eval_shape(jax.random.key_data, leaf)
         return Stored(np.dtype(np.uint32), data.shape, "uint32", key_impl(dtype))
     dtype = np.dtype(dtype)
+    if dtype.kind not in "biufcV":
+        raise StorageError(
+            f"Arrays of {dtype.name} cannot be stored: only numbers can. Leave them out of the "
+            "view, or put them into `attributes`."
+        )
     return Stored(_in_file(dtype), shape, dtype.name, "")
 
 

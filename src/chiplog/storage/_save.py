@@ -7,7 +7,6 @@ steps, and when and in which iteration they were logged. `load` makes a `LogDict
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,29 +17,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._host import Sink, host
+from .._host import host
 from .._logdict import LogDict, from_series
 from .._series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError
 from ..loggers._entries import steps_of
 from ..loggers._frequency import Frequency, Schedule, kind_of
-from ..loggers._logger import Logger
 from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
 from ..loggers._view import View
 from ._book import Book, claimed
 from ._dtypes import Stored, stored_as
-from ._file import FAILED, FINISHED, Form
+from ._file import FINISHED, Form
 from ._meta import gathered
 from ._reader import HDF5StorageReader
 from ._schema import is_array
+from ._store import Store
 from ._tree import Json, describe, leaf_names, leaves
 
-FLUSH_SECONDS = 1.0
-FLUSH_BYTES = 4 << 20
 
-
-class SaveLogger(Logger[Any]):
+class SaveLogger(Store):
     """Saves everything that it gets into an HDF5 file, which `chiplog.load` reads.
 
     There is no schema: keys may appear at any time, and be logged as often as they like. What was
@@ -66,8 +62,6 @@ class SaveLogger(Logger[Any]):
         )
     """
 
-    concurrent = True
-
     def __init__(
         self,
         path: StrPath,
@@ -81,16 +75,15 @@ class SaveLogger(Logger[Any]):
         self.path, self._mode = Path(path), mode
         self._view, self._schedule = View(view), Schedule(every)
         self._about = (attributes, config)
-        self._sink = Sink(self._receive, owner=self)
         self._order = itertools.count()
         self._kinds: dict[Any, str] = {}
         self._new: dict[str, Form] = {}
         self._rows: dict[Any, list[Any]] = {}  # That came one by one.
         self._pending: dict[str, list[tuple[Any, list[Any]]]] = {}
-        self._flushing = False
-        self._bytes, self._ran, self._forked = 0, 0, False
+        self._forked = False
 
     def __enter__(self) -> Self:
+        self.prepare()
         self.path, lock = claimed(self.path, self._mode, False, "SaveLogger")
         try:
             self._book = Book(self.path, lock, {**gathered(*self._about), "kind": "logs"})
@@ -98,28 +91,26 @@ class SaveLogger(Logger[Any]):
         except BaseException:
             lock.release()
             raise
-        self._flushed = time.monotonic()
-        self._timer: threading.Timer | None = None
         return self
 
     def log(self, state: Any, step: int) -> None:
         """Save a state, or an entry of a program."""
-        if self._sink.error is not None:
-            raise self._sink.error
+        self.check()
         self._ran += 1
         if not self._schedule.take(step, kind_of(state)):
             return
-        if isinstance(state, LogDict) and host.is_worker():
-            self._take(_entry(state, False), np.asarray([step]), _about(state))
+        if isinstance(state, LogDict) and host.is_worker() and not self._view.is_chosen:
+            self._keep_block(_entry(state, False), np.asarray([step]), _about(state))
         else:
             copies = self._view.copies(state)
-            host.post(self._sink, (copies, step, time.time()), copies.nbytes)
+            self.hand_over((copies, step, time.time()), copies.nbytes)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
         steps = steps_of(logs, self._counts)
+        self.check()
         self._ran += len(steps)
-        self._take(_entry(logs, True), steps, _about(logs))
+        self._keep_block(_entry(logs, True), steps, _about(logs))
 
     @property
     def takes_many(self) -> bool:
@@ -136,14 +127,7 @@ class SaveLogger(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            host.settle()  # It may have been at it already.
-        try:
-            if self._sink.failures == 0:
-                self._flush()
-        finally:
-            self._book.close(FINISHED if error is None else FAILED)
+        super().__exit__(kind, error, trace)
         if self._forked and not self._book.tables:
             self.path.unlink()  # Only runs of `init` were logged.
 
@@ -152,16 +136,18 @@ class SaveLogger(Logger[Any]):
         self._forked = True
         return self.remade(path=of_run(self.path, run))
 
-    def _receive(self, item: Any) -> None:
-        if item is None:
-            self._flush()
-            return
+    def keep(self, item: Any) -> None:
+        """Keep a row that came by itself."""
         copies, step, when = item
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
         rows = self._rows.setdefault((copies.layout, types, copies.order), [])
         rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
-        self._bytes += copies.nbytes
-        self._flush_in_time()
+        self.kept(copies.nbytes)
+
+    def _keep_block(self, entry: Json, steps: Any, about: Json) -> None:
+        """Keep a block of rows."""
+        order = np.fromiter(itertools.islice(self._order, len(steps)), np.int64, len(steps))
+        self.kept(self._add({**entry, "order": order}, steps, about))
 
     def _gather(self) -> None:
         """Make blocks of the rows that have come one by one."""
@@ -179,14 +165,11 @@ class SaveLogger(Logger[Any]):
                 "time": np.asarray(times),
                 "order": np.asarray(numbers),
             }
-            self._take(entry, np.asarray(steps), {"lanes": 0})
+            self._add(entry, np.asarray(steps), {"lanes": 0})
         self._rows.clear()
 
-    def _take(self, entry: Json, steps: Any, about: Json) -> None:
-        """Keep a block of rows until it is written."""
-        if "order" not in entry:
-            order = np.fromiter(itertools.islice(self._order, len(steps)), np.int64, len(steps))
-            entry = {**entry, "order": order}
+    def _add(self, entry: Json, steps: Any, about: Json) -> int:
+        """Find the table for a block of rows, or plan one; return how many bytes they are."""
         columns = leaves(entry, is_array)
         types = [_stored_row(x) for x in columns]
         structure = describe(entry, is_array)
@@ -197,32 +180,10 @@ class SaveLogger(Logger[Any]):
             named = list(zip(leaf_names(structure), types, strict=True))
             self._new[name] = Form(name, structure, named, True, about)
         self._pending.setdefault(self._kinds[kind], []).append((steps, columns))
-        self._bytes += sum(x.nbytes for x in columns)
-        self._flush_in_time()
+        return sum(x.nbytes for x in columns)
 
-    def _flush_in_time(self) -> None:
-        if self._flushing:
-            return
-        if self._bytes > FLUSH_BYTES or time.monotonic() - self._flushed > FLUSH_SECONDS:
-            self._flush()
-        elif self._timer is None:
-            # If nothing follows, what is here must not wait for it.
-            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _flush(self) -> None:
-        self._flushing = True
-        try:
-            self._write()
-        finally:
-            self._flushing = False
-
-    def _write(self) -> None:
+    def write(self) -> None:
         """Write everything that waits."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._gather()
         if self._new:
             self._book.add(list(self._new.values()))
@@ -234,8 +195,6 @@ class SaveLogger(Logger[Any]):
             ]
             self._book.append(name, steps, columns)
         self._pending.clear()
-        self._book.note(self._ran)
-        self._bytes, self._flushed = 0, time.monotonic()
 
 
 def _type(x: Any) -> tuple[str, tuple[int, ...]]:

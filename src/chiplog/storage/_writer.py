@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from .._host import Sink, host
 from .._logdict import LogDict
 from ..errors import LogValueError
-from ..loggers._logger import Logger
 from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
 from ..loggers._view import Copies
 from ._book import Book, claimed
-from ._file import FAILED, FINISHED, Form
+from ._file import Form
 from ._heal import check_same
 from ._lock import Lock
 from ._meta import gathered
 from ._schema import Group, checked_schema
-
-FLUSH_SECONDS = 1.0
-FLUSH_BYTES = 4 << 20
+from ._store import Store
 
 
-class HDF5StorageWriter(Logger[Any]):
+class HDF5StorageWriter(Store):
     """Writes the states of a run into an HDF5 file, as a schema says.
 
     `log` copies what is due on the device and returns; another thread writes. What was written up
@@ -63,8 +56,6 @@ class HDF5StorageWriter(Logger[Any]):
         ([0.0, 2.0, 4.0], [0, 2, 4])
     """
 
-    concurrent = True
-
     def __init__(
         self,
         path: StrPath,
@@ -87,10 +78,9 @@ class HDF5StorageWriter(Logger[Any]):
         self._groups = [Group(name, one, state) for name, one in configs]
         self._total, self._about = total_steps, (attributes, config)
         self._options = {} if compression is None else {"compression": compression, "shuffle": True}
-        self._sink = Sink(self._receive, owner=self)
-        self._ran = 0
 
     def __enter__(self) -> Self:
+        self.prepare()
         resume = self._resume is not False
         self.path, lock = claimed(self.path, self._mode, resume, "HDF5StorageWriter")
         try:
@@ -114,13 +104,10 @@ class HDF5StorageWriter(Logger[Any]):
             if self._book.tables[group.name].rows:
                 group.schedule.taken()
         self._pending: dict[str, list[tuple[int, list[Any]]]] = {g.name: [] for g in self._groups}
-        self._bytes, self._flushed = 0, time.monotonic()
-        self._timer: threading.Timer | None = None
 
     def log(self, state: Any, step: int) -> None:
         """Store what is due at a step."""
-        if self._sink.error is not None:
-            raise self._sink.error
+        self.check()
         self._ran += 1
         for group in self._groups:
             if group.schedule.due(step):
@@ -131,62 +118,27 @@ class HDF5StorageWriter(Logger[Any]):
                         continue  # An entry of another `log` call, with other keys.
                     raise
                 group.schedule.taken()
-                host.post(self._sink, (group, step, copies), group.nbytes)
+                self.hand_over((group, step, copies), group.nbytes)
 
     def wants(self, step: int) -> bool:
         """Say whether any group stores the step."""
         return any(group.schedule.due(step) for group in self._groups)
 
-    def skipped(self, steps: int) -> None:
-        """Count the steps that ran."""
-        self._ran += steps
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            host.settle()  # It may have been at it already.
-        try:
-            if self._sink.failures == 0:
-                self._flush()
-        finally:
-            self._book.close(FINISHED if error is None else FAILED)
-
     def fork(self, run: RunInfo) -> HDF5StorageWriter:
         """Each run has a file of its own."""
         return self.remade(path=of_run(self.path, run))
 
-    def _receive(self, item: tuple[Group, int, Copies] | None) -> None:
-        """Take in a row, or flush."""
-        if item is None:
-            self._flush()
-            return
+    def keep(self, item: tuple[Group, int, Copies]) -> None:
+        """Keep a row."""
         group, step, copies = item
         self._pending[group.name].append((step, copies.fetch()))
-        self._bytes += group.nbytes
-        late = time.monotonic() - self._flushed > FLUSH_SECONDS
-        if late or self._bytes > FLUSH_BYTES:
-            self._flush()
-        elif self._timer is None:
-            # If nothing follows, what is here must not wait for it.
-            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
-            self._timer.daemon = True
-            self._timer.start()
+        self.kept(group.nbytes)
 
-    def _flush(self) -> None:
+    def write(self) -> None:
         """Write all rows that wait."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         for group in self._groups:
             rows = self._pending[group.name]
             if rows:
                 steps, arrays = zip(*rows, strict=True)
                 self._book.append(group.name, steps, group.columns_of(arrays))
                 rows.clear()
-        self._book.note(self._ran)
-        self._bytes, self._flushed = 0, time.monotonic()

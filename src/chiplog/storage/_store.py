@@ -1,0 +1,104 @@
+"""What the loggers that write into a book have in common: when to write, and how to end.
+
+Rows are kept until there are enough of them, or the oldest has waited long enough, and then written
+at once. All writing happens on chiplog's own thread. What goes wrong there is raised by the next
+`log`, and at the end; nothing is written any more after that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from .._host import Sink, host
+from ..loggers._logger import Logger
+from ._book import Book
+from ._file import FAILED, FINISHED
+
+FLUSH_SECONDS = 1.0
+FLUSH_BYTES = 4 << 20
+
+
+class Store(Logger[Any]):
+    """A logger that writes into a book. Derive from it, and write `keep` and `write`."""
+
+    concurrent = True
+    _book: Book
+
+    def prepare(self) -> None:
+        """Get ready, before the book is opened."""
+        self._sink = Sink(self._receive, owner=self)
+        self._failure: BaseException | None = None
+        self._timer: threading.Timer | None = None
+        self._waiting, self._written = 0, time.monotonic()
+        self._ran = 0
+
+    def keep(self, item: Any) -> None:
+        """Keep something that was handed over until it is written."""
+        raise NotImplementedError
+
+    def write(self) -> None:
+        """Write everything that was kept."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise what has gone wrong in the writing."""
+        if self._failure is not None:
+            raise self._failure
+
+    def hand_over(self, item: Any, size: int) -> None:
+        """Let chiplog's own thread keep something."""
+        host.post(self._sink, item, size)
+
+    def kept(self, size: int) -> None:
+        """So many bytes more are waiting; see whether it is time to write."""
+        self._waiting += size
+        late = time.monotonic() - self._written > FLUSH_SECONDS
+        if late or self._waiting > FLUSH_BYTES:
+            self._flush()
+        elif self._timer is None:
+            # If nothing follows, what is here must not wait for it.
+            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def skipped(self, steps: int) -> None:
+        """Count the steps that ran."""
+        self._ran += steps
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            host.settle()  # It may have been at it already.
+        try:
+            if self._failure is None:
+                self._flush()
+        finally:
+            well = error is None and self._failure is None
+            self._book.close(FINISHED if well else FAILED)
+
+    def _receive(self, item: Any) -> None:
+        self.check()
+        if item is None:
+            self._flush()
+        else:
+            self.keep(item)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            self.write()
+            self._book.note(self._ran)
+        except BaseException as failure:
+            self._failure = failure
+            raise
+        self._waiting, self._written = 0, time.monotonic()
