@@ -73,39 +73,31 @@ def everything(state):
     return state
 
 
-def by_writer(state, steps, path):
-    """Returns the seconds that the calling thread spent in `log`."""
-    schema = {"frames": WriterGroupConfig(everything)}
+def logged(writer, state, steps):
+    """Log a state so many times; return the seconds that the calling thread spent in it."""
     spent = 0.0
-    with HDF5StorageWriter(path, schema, state) as writer:
+    with writer:
         for i in range(steps):
             begun = time.perf_counter()
             writer.log(state, i)
             spent += time.perf_counter() - begun
     return spent
+
+
+def by_writer(state, steps, path):
+    schema = {"frames": WriterGroupConfig(everything)}
+    return logged(HDF5StorageWriter(path, schema, state), state, steps)
 
 
 def by_saver(state, steps, path):
-    spent = 0.0
-    with SaveLogger(path) as writer:
-        for i in range(steps):
-            begun = time.perf_counter()
-            writer.log(state, i)
-            spent += time.perf_counter() - begun
-    return spent
+    return logged(SaveLogger(path), state, steps)
 
 
 def by_kups(state, steps, path):
     from kups.core import storage as kups
 
     group = kups.WriterGroupConfig(everything, kups.EveryNStep(1))
-    spent = 0.0
-    with kups.HDF5StorageWriter(path, {"frames": group}, state, steps) as writer:
-        for i in range(steps):
-            begun = time.perf_counter()
-            writer.log(state, i)
-            spent += time.perf_counter() - begun
-    return spent
+    return logged(kups.HDF5StorageWriter(path, {"frames": group}, state, steps), state, steps)
 
 
 def write(name, steps, state):

@@ -12,6 +12,7 @@ SOURCE = Path(chiplog.__file__).parent
 ORDER = [
     "errors",
     "_extras",
+    "_per_function",
     "_jax_compat",
     "_reduce",
     "_tables",

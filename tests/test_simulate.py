@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import chiplog
-from chiplog import errors, loggers, testing
+from chiplog import _per_function, errors, loggers, testing
 
 KEY = jax.random.key(3)
 
@@ -291,3 +291,20 @@ def test_a_step_that_changes_the_state_is_refused_in_the_users_terms():
     with pytest.raises(ZeroDivisionError) as caught:
         chiplog.simulate(lambda k, s: 1 // 0, 1.0, 1, key=KEY)
     assert any("chiplog.simulate" in note for note in caught.value.__notes__)
+
+
+def test_what_is_compiled_of_a_method_does_not_die_with_an_equal_one():
+    class Model:
+        def step(self, key, x):
+            return x + 1
+
+    model, made = Model(), _per_function.PerFunction(lambda f: f)
+    first = made(model.step)
+    second = made(model.step)
+    del first
+    assert second()(KEY, 1) == 2
+
+    def function(x):
+        return x
+
+    assert made(function) is made(function), "and of a function it is kept"

@@ -256,34 +256,35 @@ class Host:
 
     def _wait_for_room(self, chunk: Chunk) -> None:
         self._pressing.notify()
-        me = threading.get_ident()
-        self.waiting_threads.add(me)
-        try:
-            self._wait_for_room_as_long_as_it_helps(chunk)
-        finally:
-            self.waiting_threads.discard(me)
-
-    def _wait_for_room_as_long_as_it_helps(self, chunk: Chunk) -> None:
         while True:
             progress = self._progress
-            room = self._delivered.wait_for(
-                lambda: not self._is_full(chunk) or self._closed, timeout=STUCK
-            )
+            with self._idle():
+                room = self._delivered.wait_for(
+                    lambda: not self._is_full(chunk) or self._closed, timeout=STUCK
+                )
             # A callback that makes no progress may itself wait for the program that waits here.
             if room or progress == self._progress:
                 return
 
     def _wait_until_done(self, number: int) -> None:
         """Wait until so many chunks have been delivered since the beginning."""
-        me = threading.get_ident()
         self._waiting += 1
-        self.waiting_threads.add(me)
         try:
             self._arrived.notify()
             self._pressing.notify()
-            self._delivered.wait_for(lambda: self._done >= number or self._closed)
+            with self._idle():
+                self._delivered.wait_for(lambda: self._done >= number or self._closed)
         finally:
             self._waiting -= 1
+
+    @contextlib.contextmanager
+    def _idle(self) -> Iterator[None]:
+        """This thread does nothing before the worker does."""
+        me = threading.get_ident()
+        self.waiting_threads.add(me)
+        try:
+            yield
+        finally:
             self.waiting_threads.discard(me)
 
     def _is_full(self, chunk: Chunk) -> bool:

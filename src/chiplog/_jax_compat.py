@@ -377,7 +377,7 @@ def is_key(value: Any) -> bool:
 
 def as_key(data: Any, dtype: Any) -> Any:
     """Make random keys of the given type of the numbers behind them."""
-    return jax.random.wrap_key_data(data, impl=dtype._impl.name)
+    return jax.random.wrap_key_data(data, impl=key_impl(dtype))
 
 
 def raw(value: Any) -> Any:
@@ -477,10 +477,6 @@ def _numbers_type(words: Any, *, receive: Callable[[Any], Any]) -> Any:
     return core.ShapedArray(words.shape[:-1], np.dtype(np.int32))
 
 
-def _lower_numbers(ctx: Any, words: Any, *, receive: Callable[[Any], Any]) -> Any:
-    return _lower_host_call(ctx, words, receive=receive)
-
-
 def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> Any:
     (words,), (axis,) = args, axes
     return numbers_p.bind(jax.numpy.moveaxis(words, axis, 0), receive=receive), 0
@@ -489,7 +485,7 @@ def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> An
 numbers_p = Primitive("numbers_from_host")
 numbers_p.def_impl(lambda words, receive: jax.numpy.asarray(receive(np.asarray(words))))
 numbers_p.def_abstract_eval(_numbers_type)
-mlir.register_lowering(numbers_p, _lower_numbers, cacheable=False)
+mlir.register_lowering(numbers_p, _lower_host_call, cacheable=False)
 batching.primitive_batchers[numbers_p] = _batch_numbers
 
 

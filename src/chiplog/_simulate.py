@@ -6,7 +6,6 @@ import contextlib
 import functools
 import signal
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -16,9 +15,11 @@ import numpy as np
 from jax import lax
 
 from ._host import logger as reports
+from ._jax_compat import is_key
+from ._per_function import PerFunction
 from .errors import LogTypeError, LogValueError
 from .loggers import CompositeLogger, Logger, NullLogger
-from .loggers._composite import Borrowed
+from .loggers._composite import Borrowed, is_logger
 
 S = TypeVar("S")
 WARM_UP = 0xFFFFFFFF  # The last number that a key can be folded with: no step gets that far.
@@ -94,7 +95,7 @@ def simulate(
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
     state = _settled(step, key, state)
-    advance = _advance(step, donate)
+    advance = _compiled[donate](step)
     with _interruptible() as interrupted:
         warm, at = jax.random.fold_in(key, WARM_UP), _number(0)
         for first in range(0, warmup, inner):
@@ -124,22 +125,7 @@ def _number(n: int) -> Any:
     return jnp.asarray(n, jnp.uint32)
 
 
-def _advance(step: Callable[..., Any], donate: bool) -> Callable[..., Any]:
-    """Compile a loop of steps, once for each function."""
-    try:
-        known = _compiled.setdefault(step, {})
-    except TypeError:  # It cannot be referred to weakly.
-        return _compile(lambda: step, donate)
-    if donate not in known:
-        known[donate] = _compile(weakref.ref(step), donate)
-    compiled: Callable[..., Any] = known[donate]
-    return compiled
-
-
-_compiled: weakref.WeakKeyDictionary[Any, dict[bool, Any]] = weakref.WeakKeyDictionary()
-
-
-def _compile(step: Callable[[], Any], donate: bool) -> Callable[..., Any]:
+def _compile(donate: bool, step: Callable[[], Any]) -> Callable[..., Any]:
     # The number of steps is not part of the program: one and the same runs whatever `inner` is, and
     # whoever listens, so that every bit is the same.
     def advance(key: Any, at: Any, state: Any, count: Any) -> Any:
@@ -150,6 +136,9 @@ def _compile(step: Callable[[], Any], donate: bool) -> Callable[..., Any]:
         return lax.fori_loop(jnp.uint32(0), count, body, (at, state))
 
     return jax.jit(advance, donate_argnums=2 if donate else ())  # type: ignore[no-any-return]
+
+
+_compiled = {donate: PerFunction(functools.partial(_compile, donate)) for donate in (True, False)}
 
 
 def _settled(step: Callable[..., Any], key: Any, state: Any) -> Any:
@@ -234,18 +223,16 @@ def _count(name: str, count: Any, least: int) -> int:
 
 
 def _check_key(key: Any) -> None:
-    dtype, ndim = getattr(key, "dtype", None), np.ndim(key)
-    if dtype is None or not (
-        (jnp.issubdtype(dtype, jax.dtypes.prng_key) and ndim == 0)
-        or (jnp.issubdtype(dtype, np.uint32) and ndim == 1)
-    ):
+    dtype = getattr(key, "dtype", None)
+    is_typed = dtype is not None and is_key(key)
+    if np.ndim(key) != (0 if is_typed else 1) or not (is_typed or dtype == np.uint32):
         raise LogTypeError(
             f"`key` is one key of `jax.random`, such as `jax.random.key(0)`, not {key!r}."
         )
 
 
 def _check_logger(logger: Any) -> None:
-    if not all(hasattr(logger, name) for name in ("log", "__enter__", "__exit__")):
+    if not is_logger(logger):
         raise LogTypeError(
             f"`logger` must be a context manager with a `log(state, step)`, not {logger!r}. "
             "Several loggers are one as `CompositeLogger(*loggers)`."

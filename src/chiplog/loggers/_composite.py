@@ -38,7 +38,7 @@ class CompositeLogger(Logger[Any]):
 
     def __init__(self, *loggers: Any) -> None:
         for one in loggers:
-            if not (hasattr(one, "log") and hasattr(one, "__enter__") and hasattr(one, "__exit__")):
+            if not is_logger(one):
                 raise LogTypeError(
                     f"{one!r} is no logger: those are context managers with a `log(state, step)`."
                 )
@@ -110,6 +110,11 @@ class CompositeLogger(Logger[Any]):
 
 
 MultiLogger = CompositeLogger
+
+
+def is_logger(one: Any) -> bool:
+    """Say whether something is a context manager with a method `log`."""
+    return all(hasattr(one, name) for name in ("log", "__enter__", "__exit__"))
 
 
 class Borrowed(Logger[Any]):

@@ -59,12 +59,9 @@ def _origin_of_row(logs: LogDict, row: int) -> Origin | None:
 
 def steps_of(logs: LogDict, counts: dict[Any, int]) -> Any:
     """The steps of the entries of a batch, as `step_of` has them."""
-    name = "step" if "step" in logs.steps else next(iter(logs.steps), None)
-    key = next(iter(logs))
-    count = len(jax.tree.leaves(logs[key])[0])
-    if name is not None:
-        key, at = next(iter(logs.steps[name].items()))
-        at = np.asarray(at)
+    found = _named_step(logs)
+    if found is not None:
+        key, at = found[0], np.asarray(found[1])
         if at.ndim > 1:  # Of several lanes, the one that is ahead.
             least = at.min() if at.size else 0
             at = np.where(np.asarray(logs.series(key).mask), at, least)
@@ -73,24 +70,36 @@ def steps_of(logs: LogDict, counts: dict[Any, int]) -> Any:
     origin = logs.origin
     if origin is not None and np.ndim(origin.iteration) == 2 and origin.iteration.shape[1] == 1:
         return np.array(origin.iteration)[:, 0]
-    kind = (origin and origin.site, tuple(logs))
-    first = counts.get(kind, -1) + 1
-    counts[kind] = first + count - 1
+    count = len(jax.tree.leaves(logs[next(iter(logs))])[0])
+    first = _counted(logs, counts, count)
     return np.arange(first, first + count)
 
 
 def step_of(logs: LogDict, counts: dict[Any, int]) -> int | float:
     """The step of an entry: a named one, or the iteration of its loop, or a count of its kind."""
-    name = "step" if "step" in logs.steps else next(iter(logs.steps), None)
-    if name is not None:
-        key, at = next(iter(logs.steps[name].items()))
+    found = _named_step(logs)
+    if found is not None:
+        key, at = found
         if np.ndim(at):  # Of several lanes, the one that is ahead.
             at = np.asarray(at)[np.asarray(logs.series(key).mask)].max()
         number = np.asarray(at).item()
         return int(number) if number == number // 1 else float(number)
-    origin = logs.origin
+    origin = logs.origin  # Not made before it is needed.
     if origin is not None and len(origin.iteration) == 1:
         return int(origin.iteration[0])
+    return _counted(logs, counts, 1)
+
+
+def _named_step(logs: LogDict) -> tuple[str, Any] | None:
+    """The step called `step`, or else the first that has a name; and a key that has it."""
+    name = "step" if "step" in logs.steps else next(iter(logs.steps), None)
+    return None if name is None else next(iter(logs.steps[name].items()))
+
+
+def _counted(logs: LogDict, counts: dict[Any, int], count: int) -> int:
+    """Count entries of a kind; return the number of the first of them."""
+    origin = logs.origin
     kind = (origin and origin.site, tuple(logs))
-    counts[kind] = counts.get(kind, -1) + 1
-    return counts[kind]
+    first = counts.get(kind, 0)
+    counts[kind] = first + count
+    return first

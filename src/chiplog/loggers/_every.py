@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from ._frequency import Frequency, Schedule, kind_of
+from ._frequency import Frequency, OfOneKind, Schedule, kind_of
 from ._logger import Logger
 from ._runs import RunInfo
 
@@ -26,7 +26,7 @@ class Every(Logger[Any]):
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
-        self._first: tuple[Any] | None = None
+        self._counts_as_step = OfOneKind()
 
     def __enter__(self) -> Self:
         self.logger.__enter__()
@@ -34,11 +34,10 @@ class Every(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Hand the state on, if the step is due."""
-        kind = kind_of(state)
-        self._first = self._first or (kind,)
-        if self.logger.wants(step) and self._schedule.take(step, kind):
+        counts = self._counts_as_step(state)
+        if self.logger.wants(step) and self._schedule.take(step, kind_of(state)):
             self.logger.log(state, step)
-        elif self._first == (kind,):  # Of several entries in a step, one counts.
+        elif counts:
             self.logger.skipped(1)
 
     def __exit__(

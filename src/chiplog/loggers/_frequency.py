@@ -224,6 +224,18 @@ class Schedule:
         self._acted[kind] = acted + 1, self._clock()
 
 
+class OfOneKind:
+    """Tells steps from entries: if several are logged in a step, those of the first kind count."""
+
+    def __init__(self) -> None:
+        self._first: tuple[Any] | None = None
+
+    def __call__(self, state: Any) -> bool:
+        kind = (kind_of(state),)
+        self._first = self._first or kind
+        return self._first == kind
+
+
 def kind_of(state: Any) -> Any:
     """What tells the entries of one `log` call from those of others."""
     return tuple(state) if isinstance(state, LogDict) else None

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax_compat import is_key
 from .._logdict import LogDict
 from .._show import as_line
 from ..errors import LogTypeError, LogValueError
@@ -116,7 +117,7 @@ def _read(name: str, value: Any) -> Any:
         return value
     if is_gone(value):
         raise LogValueError(f"{name!r} has been donated to another computation: its value is gone.")
-    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if is_key(value):
         value = jax.random.key_data(value)
     return np.asarray(value)
 

@@ -78,7 +78,7 @@ def open_runs(key: Any, opened: Callable[[list[tuple[int, ...]], tuple[int, ...]
 
 def _words(key: Any) -> Any:
     """The words of a key: typed, raw, or just a number."""
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and compat.is_key(key):
         if key.ndim:
             raise LogTypeError(
                 f"`init` opens one run for one key, but got an array of {key.shape} keys. Write "

@@ -10,7 +10,7 @@ from typing import Any, Self, TextIO
 from .._host import Sink, host
 from ..errors import LogValueError
 from ._bar import OFTEN, Bar
-from ._frequency import kind_of
+from ._frequency import OfOneKind
 from ._logger import Logger
 from ._runs import RunInfo
 from ._view import Copies, View
@@ -56,7 +56,7 @@ class TqdmLogger(Logger[Any]):
         self._position: int | None = None
         self._sink = Sink(self._show, owner=self)
         self._count, self._shown, self._forked = 0, 0.0, False
-        self._kind: tuple[Any] | None = None
+        self._counts_as_step = OfOneKind()
 
     def __enter__(self) -> Self:
         self._bar = Bar(self._total, self._description, self._position, self._file)
@@ -64,9 +64,7 @@ class TqdmLogger(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Tick. Of several entries in a step of a program, one counts."""
-        kind = kind_of(state)
-        self._kind = self._kind or (kind,)
-        if self._kind != (kind,):
+        if not self._counts_as_step(state):
             return
         self._count += 1
         if self._count == self._total or self.wants(step):

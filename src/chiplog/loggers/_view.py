@@ -7,9 +7,7 @@ view cannot be compiled, it is just called.
 
 from __future__ import annotations
 
-import functools
 import math
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax_compat import is_key
 from .._logdict import LogDict
+from .._per_function import PerFunction
 from ..errors import LogTypeError, LogValueError
 from ._record import by_name, is_gone
 
@@ -42,13 +42,16 @@ class Layout(NamedTuple):
     places: tuple[Place, ...]
 
     def unpack(self, arrays: list[Any], rows: tuple[int, ...] = ()) -> Values:
-        """Take the values out of the arrays, which may have an axis of rows in front."""
+        """Take the values out of the arrays.
+
+        They may have an axis of rows in front; what is not packed may be a list of rows.
+        """
         values = {}
         for name, array, start, shape, is_packed in self.places:
             part = arrays[array]
             if is_packed:
                 part = part[..., start : start + math.prod(shape)].reshape(rows + shape)
-            values[name] = part if part.ndim else part[()]
+            values[name] = part if rows or shape else part[()]
         return values
 
 
@@ -82,7 +85,7 @@ class View:
         if view is not None and not callable(view):
             raise LogTypeError(f"`{option}` is a function of the state, not {view!r}.")
         self._view = view
-        self._compiled: Any = _compiled(view)
+        self._compiled: Any = None if view is None else _compiled(view)
 
     @property
     def is_chosen(self) -> bool:
@@ -114,26 +117,17 @@ class View:
         return _copies(self.of(state))
 
 
-def _compiled(view: Callable[[Any], Any] | None) -> Any:
-    """Compile a view, once for all loggers that have it."""
-    if view is None:
-        return None
-    try:
-        if view not in _views:
-            _views[view] = jax.jit(functools.partial(_of_state, weakref.ref(view)))
-        return _views[view]
-    except TypeError:  # It cannot be referred to weakly.
-        return jax.jit(functools.partial(_of_state, lambda: view))
+def _compile(view: Callable[[], Any]) -> Any:
+    def of_state(state: Any) -> tuple[Layout, list[Any]]:
+        values = by_name(view()(state), traced=True)
+        if not all(isinstance(x, jax.Array) for x in values.values()):
+            raise TypeError("What is no array may be another one the next time.")
+        return packed(values)
+
+    return jax.jit(of_state)
 
 
-_views: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
-def _of_state(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
-    values = by_name(view()(state), traced=True)
-    if not all(isinstance(x, jax.Array) for x in values.values()):
-        raise TypeError("What is no array may be another one the next time.")
-    return packed(values)
+_compiled = PerFunction(_compile)
 
 
 def packed(values: Values) -> tuple[Layout, list[Any]]:
@@ -142,7 +136,7 @@ def packed(values: Values) -> tuple[Layout, list[Any]]:
     arrays: list[Any] = []
     small: dict[Any, tuple[int, list[Any]]] = {}
     for name, value in values.items():
-        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if is_key(value):
             value = jax.random.key_data(value)
         if value.size > SMALL:
             places.append(Place(name, len(arrays), 0, value.shape, False))

@@ -7,9 +7,10 @@ beginning of a run, when there is little to copy.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,12 @@ from ._reader import HDF5StorageReader
 from ._tree import Json
 
 
-def claimed(path: StrPath, mode: str, resume: bool, writer: str) -> tuple[Path, Lock]:
-    """Take possession of a path: see that it can be written, by nobody else, and is free."""
+@contextlib.contextmanager
+def claimed(path: StrPath, mode: str, resume: bool, writer: str) -> Iterator[tuple[Path, Lock]]:
+    """Take possession of a path: see that it can be written, by nobody else, and is free.
+
+    It is given back if something goes wrong in the block, and else when the book is closed.
+    """
     path = writable(path, writer)
     lock = Lock(path)
     lock.acquire()
@@ -35,10 +40,10 @@ def claimed(path: StrPath, mode: str, resume: bool, writer: str) -> tuple[Path, 
                     "`mode='w'` to replace it, or `resume=True` to go on with it."
                 )
             path.unlink()
+        yield path, lock
     except BaseException:
         lock.release()
         raise
-    return path, lock
 
 
 class Book:
@@ -67,26 +72,29 @@ class Book:
 
     def resume(self, forms: Sequence[Form], last: int | None) -> None:
         """Go on with a file that is there, after a step, or after all that is in it."""
-        draft = self._draft()
-        with HDF5StorageReader(self.path) as old:
-            self._create(draft, forms)
-            copy_rows(old, list(self.tables.values()), last)
-            self.ran = old.steps_run if last is None else last + 1
-        self._file.flush()
-        replace(draft, self.path)
-        self._start()
+        ran = self._rewrite(forms, last)
+        self.ran = ran if last is None else last + 1
 
     def add(self, forms: Sequence[Form]) -> None:
-        """Make a new file with more tables, and put it in the place of this one."""
-        draft, all_forms = self._draft(), [*self.forms.values(), *forms]
+        """Add tables."""
         self._file.close()
-        known = list(self.tables)
+        self._rewrite([*self.forms.values(), *forms], None)
+
+    def _rewrite(self, forms: Sequence[Form], last: int | None) -> int:
+        """Make a new file of the rows of the old one, and put it in its place.
+
+        Returns how many steps had run.
+        """
+        draft = self.path.with_name(f".{self.path.name}.draft")
+        draft.unlink(missing_ok=True)  # Of an attempt that was interrupted.
         with HDF5StorageReader(self.path) as old:
-            self._create(draft, all_forms)
-            copy_rows(old, [self.tables[name] for name in known], None)
+            self._create(draft, forms)
+            copy_rows(old, [self.tables[name] for name in old.groups], last)
+            ran = old.steps_run
         self._file.flush()
         replace(draft, self.path)
         self._start()
+        return ran
 
     def append(self, name: str, steps: Any, columns: Sequence[Any]) -> None:
         """Append rows to a table, given the arrays of each column."""
@@ -112,11 +120,6 @@ class Book:
             if self.path.exists():
                 trim(self.path)
             self._lock.release()
-
-    def _draft(self) -> Path:
-        draft = self.path.with_name(f".{self.path.name}.draft")
-        draft.unlink(missing_ok=True)  # Of an attempt that was interrupted.
-        return draft
 
     def _create(self, path: Path, forms: Sequence[Form]) -> None:
         reserve_for_new(path, RESERVE)

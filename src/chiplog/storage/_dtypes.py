@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax_compat import key_impl
+from .._jax_compat import is_key, key_impl
 from ..errors import StorageError
 
 DTYPE = "chiplog_dtype"  # The attribute of a dataset whose numbers are not what they look like.
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
 def stored_as(leaf: Any) -> Stored:
     """Say how an array is stored, given it or its type."""
     dtype, shape = leaf.dtype, tuple(leaf.shape)
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    if is_key(leaf):
         data = jax.eval_shape(jax.random.key_data, leaf)
         return Stored(np.dtype(np.uint32), data.shape, "uint32", key_impl(dtype))
     dtype = np.dtype(dtype)

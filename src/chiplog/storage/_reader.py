@@ -23,7 +23,7 @@ from ..loggers._paths import StrPath
 from ._dtypes import dtype_of, from_file
 from ._file import FORMAT, STATUS, h5py
 from ._lock import Lock
-from ._tree import DEEPEST, Json, leaf_names, rebuilt
+from ._tree import DEEPEST, Json, Namespace, leaf_names, rebuilt
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -144,14 +144,14 @@ class HDF5StorageReader:
         if isinstance(which, str):
             name = which
         else:
-            schema = _attributes(rebuilt(self._schema, _Name, {}))
+            schema = _attributes(rebuilt(self._schema, str, {}))
             try:
                 name = which(schema)
             except (KeyError, AttributeError, IndexError, TypeError) as error:
                 raise StorageError(f"There is no such group; there are {self._known()}.") from error
-        if not isinstance(name, str) or str(name) not in self.groups:
+        if not isinstance(name, str) or name not in self.groups:
             raise StorageError(f"There is no group {name!r}; there are {self._known()}.")
-        return GroupReader(self, str(name))
+        return GroupReader(self, name)
 
     def steps(self, which: str | Callable[[Any], Any]) -> np.ndarray[Any, Any]:
         """The steps at which the rows of a group were written."""
@@ -182,14 +182,8 @@ def open_(path: StrPath, classes: Mapping[str, Any] | None = None) -> HDF5Storag
     return HDF5StorageReader(path, classes)
 
 
-class _Name(str):
-    """The name of a group, in the place of it in a schema."""
-
-
 def _attributes(tree: Any) -> Any:
     """Let groups of a dictionary be found by attribute as well."""
-    from ._tree import Namespace
-
     if isinstance(tree, dict):
         return Namespace({name: _attributes(child) for name, child in tree.items()})
     if isinstance(tree, (tuple, list)):
@@ -249,20 +243,20 @@ class GroupReader:
         if not self.is_timed:
             if not count:
                 raise StorageError(f"The group {self.name!r} was never written.")
-            return self._tree(lambda data, shape: data[()])
+            return self._tree(lambda data: data[()])
         if index is Ellipsis:
             index = slice(None)
         if isinstance(index, slice):
             start, stop, stride = index.indices(count)
             if stride > 0:
                 return self._tree(
-                    lambda data, shape: self._rows(data, start, max(start, stop))[::stride],
+                    lambda data: self._rows(data, start, max(start, stop))[::stride],
                     len(range(start, stop, stride)),
                 )
             rows = list(range(start, stop, stride))
             low, high = (min(rows), max(rows) + 1) if rows else (0, 0)
             return self._tree(
-                lambda data, shape: self._rows(data, low, high)[[r - low for r in rows]], len(rows)
+                lambda data: self._rows(data, low, high)[[r - low for r in rows]], len(rows)
             )
         if not isinstance(index, (int, np.integer)):
             raise LogTypeError(f"Rows are taken by slices or numbers, not by {index!r}.")
@@ -271,7 +265,7 @@ class GroupReader:
             raise IndexError(
                 f"The group {self.name!r} has {count} rows, so there is no row {index}."
             )
-        return self._tree(lambda data, shape: self._rows(data, row, row + 1)[0])
+        return self._tree(lambda data: self._rows(data, row, row + 1)[0])
 
     @property
     def types(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
@@ -325,12 +319,12 @@ class GroupReader:
             else:
                 time.sleep(poll)
 
-    def _tree(self, read: Callable[[Any, tuple[int, ...]], Any], rows: int | None = None) -> Any:
+    def _tree(self, read: Callable[[Any], Any], rows: int | None = None) -> Any:
         def value(leaf: str) -> Any:
             data, real, shape, key = self._columns[leaf]
             if data is None:
                 return np.zeros((*(() if rows is None else (rows,)), *shape), dtype_of(real))
-            return from_file(read(data, shape), real, key)
+            return from_file(read(data), real, key)
 
         return rebuilt(self._structure, value, self._reader._classes)
 

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._host import host
+from .._jax_compat import is_key
 from .._logdict import LogDict, from_series
 from .._series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError
@@ -84,13 +84,9 @@ class SaveLogger(Store):
 
     def __enter__(self) -> Self:
         self.prepare()
-        self.path, lock = claimed(self.path, self._mode, False, "SaveLogger")
-        try:
+        with claimed(self.path, self._mode, False, "SaveLogger") as (self.path, lock):
             self._book = Book(self.path, lock, {**gathered(*self._about), "kind": "logs"})
             self._book.open([])
-        except BaseException:
-            lock.release()
-            raise
         return self
 
     def log(self, state: Any, step: int) -> None:
@@ -259,22 +255,15 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         "dropped": logs._dropped,
     }
     structure = describe(tree, is_array)
-    arrays = [x if _is_key(x) else np.asarray(x) for x in leaves(tree, is_array)]
+    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in leaves(tree, is_array)]
     columns = [(n, stored_as(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
     about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
-    path, lock = claimed(path, mode, False, "chiplog.save")
-    try:
+    with claimed(path, mode, False, "chiplog.save") as (path, lock):
         book = Book(path, lock, {**gathered(None, None), "kind": "log"})
         book.open([Form("logs", structure, columns, False, about)])
-        raw = [np.asarray(jax.random.key_data(x) if _is_key(x) else x)[None] for x in arrays]
+        raw = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
         book.append("logs", [0], raw)
         book.close(FINISHED)
-    finally:
-        lock.release()
-
-
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def load(path: StrPath) -> LogDict:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._per_function import PerFunction
 from ..errors import LogTypeError, StorageError
 from ..loggers._frequency import Frequency, Once, Schedule, as_frequency
-from ..loggers._view import Copies, Layout, check_there, packed
+from ..loggers._view import Layout, check_there, packed
 from ._dtypes import Stored, stored_as
 from ._tree import Json, describe, leaf_names, leaves
 
@@ -76,7 +75,6 @@ class Group:
         )
         self._taken = _compiled(self._view)
         self.layout: Layout | None = None
-        self._order = tuple(str(i) for i in range(len(self.columns)))
         self.nbytes = sum(math.prod(s.shape) * s.dtype.itemsize for _, s in self.columns)
 
     def _looked_at(self, state: Any) -> tuple[Json, list[Stored]]:
@@ -96,8 +94,8 @@ class Group:
             raise
         return structure, [stored_as(x) for x in shapes]
 
-    def take(self, state: Any, step: int) -> Copies:
-        """Copy what is to be stored, on the device."""
+    def take(self, state: Any, step: int) -> list[Any]:
+        """Copy what is to be stored, on the device, small arrays packed into one."""
         try:
             layout, arrays = self._taken(state)
         except RuntimeError:
@@ -106,7 +104,7 @@ class Group:
         if layout != self.layout:
             self._check(state, step)
             self.layout = layout
-        return Copies(layout, arrays, {}, self._order)
+        return arrays  # type: ignore[no-any-return]
 
     def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The columns of rows that were taken: arrays, or lists of rows if those are large."""
@@ -114,13 +112,7 @@ class Group:
         parts = list(zip(*rows, strict=True))
         small = {place.array for place in self.layout.places if place.is_packed}
         blocks: list[Any] = [np.stack(part) if i in small else part for i, part in enumerate(parts)]
-        columns = []
-        for _, array, start, shape, is_packed in self.layout.places:
-            block = blocks[array]
-            if is_packed:
-                block = block[:, start : start + math.prod(shape)].reshape(len(rows), *shape)
-            columns.append(block)
-        return columns
+        return list(self.layout.unpack(blocks, (len(rows),)).values())
 
     def _check(self, state: Any, step: int) -> None:
         """Refuse arrays that do not fit into the file."""
@@ -138,22 +130,15 @@ class Group:
                 )
 
 
-def _compiled(view: Callable[[Any], Any]) -> Any:
-    """Compile a view, once for all writers that have it."""
-    try:
-        if view not in _views:
-            _views[view] = jax.jit(functools.partial(_packed, weakref.ref(view)))
-        return _views[view]
-    except TypeError:  # It cannot be referred to weakly.
-        return jax.jit(functools.partial(_packed, lambda: view))
+def _compile(view: Callable[[], Any]) -> Any:
+    def of_state(state: Any) -> tuple[Layout, list[Any]]:
+        values = leaves(view()(state), is_array)
+        return packed({str(i): jnp.asarray(x) for i, x in enumerate(values)})
+
+    return jax.jit(of_state)
 
 
-_views: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
-def _packed(view: Callable[[], Any], state: Any) -> tuple[Layout, list[Any]]:
-    values = leaves(view()(state), is_array)
-    return packed({str(i): jnp.asarray(x) for i, x in enumerate(values)})
+_compiled = PerFunction(_compile)
 
 
 def is_array(x: Any) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from .._logdict import LogDict
 from ..errors import LogValueError
 from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
-from ..loggers._view import Copies
 from ._book import Book, claimed
 from ._file import Form
 from ._heal import check_same
@@ -82,12 +83,8 @@ class HDF5StorageWriter(Store):
     def __enter__(self) -> Self:
         self.prepare()
         resume = self._resume is not False
-        self.path, lock = claimed(self.path, self._mode, resume, "HDF5StorageWriter")
-        try:
+        with claimed(self.path, self._mode, resume, "HDF5StorageWriter") as (self.path, lock):
             self._open(lock)
-        except BaseException:
-            lock.release()
-            raise
         return self
 
     def _open(self, lock: Lock) -> None:
@@ -112,13 +109,13 @@ class HDF5StorageWriter(Store):
         for group in self._groups:
             if group.schedule.due(step):
                 try:
-                    copies = group.take(state, step)
+                    arrays = group.take(state, step)
                 except KeyError:
                     if isinstance(state, LogDict):
                         continue  # An entry of another `log` call, with other keys.
                     raise
                 group.schedule.taken()
-                self.hand_over((group, step, copies), group.nbytes)
+                self.hand_over((group, step, arrays), group.nbytes)
 
     def wants(self, step: int) -> bool:
         """Say whether any group stores the step."""
@@ -128,10 +125,10 @@ class HDF5StorageWriter(Store):
         """Each run has a file of its own."""
         return self.remade(path=of_run(self.path, run))
 
-    def keep(self, item: tuple[Group, int, Copies]) -> None:
+    def keep(self, item: tuple[Group, int, list[Any]]) -> None:
         """Keep a row."""
-        group, step, copies = item
-        self._pending[group.name].append((step, copies.fetch()))
+        group, step, arrays = item
+        self._pending[group.name].append((step, [np.asarray(x) for x in arrays]))
         self.kept(group.nbytes)
 
     def write(self) -> None:
