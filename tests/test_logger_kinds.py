@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from typing import NamedTuple
 
 import jax
@@ -305,6 +306,7 @@ def test_a_logger_may_be_opened_by_a_callback():
     def callback(logs):
         with testing.capture() as inner:
             inner.tap(five)()
+        time.sleep(0.02)  # What it has delivered by now is not what `flush` waits for.
         seen.append(inner.values("i"))
 
     chiplog.tap(lambda x: chiplog.log({"x": x}) and x, callback)(1.0)

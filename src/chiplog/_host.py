@@ -141,6 +141,7 @@ class Chunk(NamedTuple):
     size: int
     entries: int
     due: float  # It should not wait for longer than until then.
+    number: int = 0  # Its place among all that were queued.
 
 
 class Host:
@@ -156,7 +157,8 @@ class Host:
         self._lock = lock
         self._queue: collections.deque[Chunk] = collections.deque()
         self._bytes = self._entries = 0
-        self._put = self._done = 0  # Chunks that came, and those that have been delivered.
+        self._put = self._done = 0  # The last chunk that came; all up to this one are delivered.
+        self._early: set[int] = set()  # Delivered before one that came earlier.
         self._progress = 0  # Entries that have been delivered.
         self._worker: threading.Thread | None = None
         self._waiting = 0  # Threads in `flush`.
@@ -240,8 +242,8 @@ class Host:
                 self._wait_for_room(chunk)
             if self._closed:
                 return True  # The interpreter is about to end.
-            self._queue.append(chunk)
             self._put += 1
+            self._queue.append(chunk._replace(number=self._put))
             self._last = time.perf_counter()
             self._bytes += chunk.size
             self._entries += chunk.entries
@@ -267,7 +269,7 @@ class Host:
                 return
 
     def _wait_until_done(self, number: int) -> None:
-        """Wait until so many chunks have been delivered since the beginning."""
+        """Wait until this chunk, and all that came before it, have been delivered."""
         self._waiting += 1
         try:
             self._arrived.notify()
@@ -369,7 +371,10 @@ class Host:
             self._broken = self._broken or error
         finally:
             with self._lock:
-                self._done += 1
+                self._early.add(chunk.number)
+                while self._done + 1 in self._early:
+                    self._done += 1
+                    self._early.remove(self._done)
                 self._bytes -= chunk.size
                 self._entries -= chunk.entries
                 self._delivered.notify_all()
