@@ -21,7 +21,7 @@ ROUNDS = 5
 def main():
     for name, steps, state in (
         ("8 scalars", 20000, {f"s{i}": jnp.float32(i) for i in range(8)}),
-        ("frames of 10000 x 3", 300, {"x": jnp.ones((10000, 3))}),
+        ("frames of 10000 x 3", 1500, {"x": jnp.ones((10000, 3))}),
     ):
         write(name, steps, state)
     blocks()

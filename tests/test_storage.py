@@ -22,8 +22,15 @@ from jax import lax
 
 import chiplog
 from chiplog import errors, testing
+from chiplog._host import host
 from chiplog.loggers import EveryNStep, LogSpaced, Once, Steps
-from chiplog.storage import HDF5StorageReader, HDF5StorageWriter, SaveLogger, WriterGroupConfig
+from chiplog.storage import (
+    HDF5StorageReader,
+    HDF5StorageWriter,
+    SaveLogger,
+    WriterGroupConfig,
+    _store,
+)
 from chiplog.testing import LoggerContract
 
 KEY = jax.random.key(0)
@@ -340,6 +347,55 @@ def test_keys_may_come_late_and_change(tmp_path, monkeypatch):
     assert logs["x#1"].shape == (3, 2)
 
 
+def test_saving_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "a.h5"
+    with SaveLogger(path) as logger:
+        for i in range(4):
+            logger.log({"loss": 1.0 * i, "n": jnp.arange(3)}, i)
+        logger.log({"accuracy": 0.5}, 3)
+    with pytest.raises(errors.LogFileError, match="resume=True"), SaveLogger(path):
+        pass
+    with SaveLogger(path, resume=True) as logger:
+        logger.log({"loss": 4.0, "n": jnp.arange(3)}, 4)
+        logger.log({"late": 1}, 4)
+    logs = chiplog.load(path)
+    assert logs["loss"].tolist() == [0, 1, 2, 3, 4]
+    assert logs["n"].tolist() == [[0, 1, 2]] * 5
+    assert logs.steps["step"]["late"].tolist() == [4]
+    with SaveLogger(path, resume=2) as logger:
+        logger.log({"loss": 30.0, "n": jnp.arange(3)}, 3)
+    with chiplog.open(path) as reader:
+        assert len(reader.groups) == 3, "entries of one kind are in one table"
+        assert reader.steps_run == 4
+    logs = chiplog.load(path)
+    assert logs["loss"].tolist() == [0, 1, 2, 30]
+    assert logs["accuracy"].shape == (0,)
+    trajectory = write(tmp_path / "b.h5", lambda s: s, [1.0])
+    with pytest.raises(errors.StorageError, match="not written by a SaveLogger"):
+        SaveLogger(trajectory, resume=True).__enter__()
+    with SaveLogger(tmp_path / "new.h5", resume=True) as logger:
+        logger.log({"loss": 1.0}, 0)
+    assert chiplog.load(tmp_path / "new.h5")["loss"].tolist() == [1]
+
+
+def test_readers_follow_a_file_that_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(_store, "FLUSH_SECONDS", 0.0)
+    path = tmp_path / "a.h5"
+    with SaveLogger(path) as logger:
+        logger.log({"x": 0}, 0)
+        host.wait()
+        with chiplog.open(path) as reader:
+            (name,) = reader.groups
+            rows = reader.focus_group(name).follow(poll=0.01, timeout=30)
+            assert next(rows)[0].tolist() == [0]
+            logger.log({"y": 1.0}, 1)  # A table of its own, and so another file.
+            logger.log({"x": 2}, 2)
+            host.wait()
+            assert next(rows)[0].tolist() == [2]
+            assert len(reader.groups) == 2
+            assert reader.status == "running"
+
+
 def test_a_logdict_is_saved_as_it_is(tmp_path):
     def f(x):
         chiplog.log({"once": x, "key": KEY})
@@ -490,10 +546,10 @@ def test_an_error_of_the_writing_is_raised_by_the_next_log_and_at_the_end(tmp_pa
     writer = HDF5StorageWriter(directory / "a.h5", schema, 1.0)
     with pytest.raises(OSError, match="has been removed"), writer:
         writer.log(1.0, 0)
-        chiplog._host.host.wait()
+        host.wait()
         shutil.rmtree(directory)
-        chiplog._host.host.post(writer._sink, None)  # As the timer does.
-        chiplog._host.host.wait()
+        host.post(writer._sink, writer._flush)  # As the timer does.
+        host.wait()
         with pytest.raises(OSError, match="has been removed"):
             writer.log(2.0, 1)
 
@@ -568,7 +624,7 @@ def test_every_row_is_whole_after_a_kill_and_the_run_goes_on(tmp_path):
         writer = subprocess.Popen([*command, *(["resume"] if number else [])], stdout=-1)
         writer.stdout.readline()
         time.sleep(random.Random(number).random() * 0.3)
-        writer.send_signal(signal.SIGKILL)
+        writer.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
         writer.wait()
         writer.stdout.close()
         now, status = checked_rows(path)
@@ -637,8 +693,7 @@ def test_links_and_sizes_are_not_believed(tmp_path):
 def test_damaged_files_are_errors_and_nothing_else(tmp_path):
     """Bytes are changed at random: it works, or it is an error of ours, soon.
 
-    The file is always the same, and so are the changes, because HDF5 itself may loop for ever over
-    a file that is damaged in certain ways.
+    Half of the files look like those of a writer that has died.
     """
     path = tmp_path / "a.h5"
     shutil.copy(pathlib.Path(__file__).parent / "data" / "format-1.h5", path)
@@ -646,12 +701,16 @@ def test_damaged_files_are_errors_and_nothing_else(tmp_path):
         import pathlib, random, sys
         from chiplog import errors
         from chiplog.storage import HDF5StorageReader
+        from chiplog.storage._superblock import CHECKED, FLAGS, checksum
         path, seeds = pathlib.Path(sys.argv[1]), range(int(sys.argv[2]), int(sys.argv[3]))
         whole = path.read_bytes()
         used = [i for i, byte in enumerate(whole) if byte]
         for seed in seeds:
             print(seed, flush=True)
             rng, data = random.Random(seed), bytearray(whole)
+            if seed % 2:
+                data[FLAGS] = 5
+                data[CHECKED:48] = checksum(bytes(data[:CHECKED])).to_bytes(4, "little")
             for _ in range(rng.choice([1, 1, 3, 10, 100])):
                 data[rng.choice(used)] = rng.randrange(256)
             if rng.random() < 0.2:

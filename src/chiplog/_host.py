@@ -24,6 +24,8 @@ from .errors import LogTypeError, StopRun
 
 MOST_BYTES = 64 << 20
 MOST_ENTRIES = 1 << 20
+MANY_BYTES = 4 << 20  # What the worker does not let wait, as it is still in the caches.
+MANY_ENTRIES = 1 << 19
 # The worker competes with the program for the interpreter. So it begins when no chunk has come for
 # so many seconds, or when one is due,
 NAP = 0.005
@@ -295,7 +297,7 @@ class Host:
         )
 
     def _is_filling(self) -> bool:
-        return max(self._entries / MOST_ENTRIES, self._bytes / MOST_BYTES) > 0.5
+        return self._entries > MANY_ENTRIES or self._bytes > MANY_BYTES
 
     def first_failure(self, sink: Sink) -> Sink:
         """The first sink of the same owner that has failed, if one has."""

@@ -9,11 +9,11 @@ from ..loggers import EverySeconds as EverySeconds
 from ..loggers import LogSpaced as LogSpaced
 from ..loggers import Once as Once
 from ..loggers import Steps as Steps
+from ._logs import load as load
+from ._logs import save as save
 from ._reader import GroupReader as GroupReader
 from ._reader import HDF5StorageReader as HDF5StorageReader
 from ._save import SaveLogger as SaveLogger
-from ._save import load as load
-from ._save import save as save
 from ._schema import WriterGroupConfig as WriterGroupConfig
 from ._tree import Namespace as Namespace
 from ._writer import HDF5StorageWriter as HDF5StorageWriter

@@ -14,13 +14,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import LogFileError
+from ..errors import LogFileError, LogValueError
 from ..loggers._paths import StrPath, writable
 from ._file import RESERVE, Form, Table, create, reserve, trim
 from ._heal import copy_rows, replace
 from ._lock import Lock
 from ._reader import HDF5StorageReader
 from ._tree import Json
+
+
+def check_mode(mode: str) -> None:
+    """Refuse a mode that is not known."""
+    if mode not in ("x", "w"):
+        raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w', or `resume=True`.")
 
 
 @contextlib.contextmanager

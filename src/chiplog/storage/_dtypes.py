@@ -44,6 +44,11 @@ def stored_as(leaf: Any) -> Stored:
     return Stored(_in_file(dtype), shape, dtype.name, "")
 
 
+def stored_of(real: str, shape: tuple[int, ...], key: str) -> Stored:
+    """Say how it is stored, given what the file says that it is."""
+    return Stored(_in_file(dtype_of(real)), shape, real, key)
+
+
 def _in_file(dtype: np.dtype[Any]) -> np.dtype[Any]:
     native = dtype.kind in "biufc" and dtype.name in _NATIVE
     return dtype if native else np.dtype(f"u{dtype.itemsize}")

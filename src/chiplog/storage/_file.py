@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._extras import load
-from ..errors import LogFileError
+from ..errors import LogFileError, StorageError
 from ._dtypes import DTYPE, KEY, Stored, to_file
+from ._superblock import end_of
 from ._tree import Json
 
 FORMAT = 1
@@ -28,6 +29,7 @@ ROWS_IN_CHUNK = 1024  # Of scalars: a page, so that little of the last one is wa
 MANY = 100_000  # Rows that are better read in larger pieces.
 STEPS_IN_CHUNK = 8192  # Compressed, because steps are mostly regular.
 BYTES_IN_CHUNK = 1 << 20
+LARGE = 1 << 16  # Bytes of a row that is a chunk by itself, and so written as it is.
 PAGE = 4096
 RESERVE = 1 << 18  # Bytes that must be free besides the rows, for HDF5's own needs.
 RUNNING, FINISHED, FAILED = 0, 1, 2
@@ -48,12 +50,29 @@ def create(path: Path, meta: Json) -> Any:
     except OSError as error:
         raise LogFileError(f"Cannot make {str(path)!r}: {error}") from error
     file.attrs["chiplog_format"] = FORMAT
-    file.attrs["meta"] = json.dumps(meta)
+    put_text(file, "meta", json.dumps(meta))
     # Attributes cannot be relied upon while others read, so what changes is in datasets.
     file.create_dataset("_status", data=np.uint8(RUNNING))
     file.create_dataset("_end", data=np.float64(np.nan))
     file.create_dataset("_ran", data=np.int64(0))
     return file
+
+
+def put_text(of: Any, name: str, text: str) -> None:
+    """Write an attribute, with a length that is fixed.
+
+    Others would be in a heap without checksums, in which HDF5 can get lost if it is damaged.
+    """
+    data = text.encode()
+    of.attrs.create(name, data, dtype=h5py().string_dtype("utf-8", max(1, len(data))))
+
+
+def get(of: Any, name: str) -> Any:
+    """Read an attribute: a number or text."""
+    if of.attrs.get_id(name).dtype.hasobject:
+        raise StorageError(f"The attribute {name!r} is not of a type that chiplog writes.")
+    value = of.attrs[name]
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class Form(NamedTuple):
@@ -75,7 +94,7 @@ class Table:
         # What is empty has no dataset.
         self._which = [i for i, (_, stored) in enumerate(form.columns) if 0 not in stored.shape]
         self.columns = [(*form.columns[i], group[form.columns[i][0]]) for i in self._which]
-        self._step = group[group.attrs["step"]]
+        self._step = group[get(group, "step")]
         self.rows = int(self._step.shape[0])
 
     @staticmethod
@@ -83,12 +102,12 @@ class Table:
         """Make the datasets of a table. `expected` is how many rows there will be, perhaps."""
         group = file.create_group(form.name)
         step = "step" if "step" not in {leaf for leaf, _ in form.columns} else "_step"
-        group.attrs["step"] = step
-        group.attrs["structure"] = json.dumps(form.structure)
-        group.attrs["timed"] = form.timed
-        group.attrs["about"] = json.dumps(form.about)
         types = {leaf: [s.real, list(s.shape), s.key] for leaf, s in form.columns}
-        group.attrs["types"] = json.dumps(types)
+        group.attrs["timed"] = form.timed
+        put_text(group, "step", step)
+        put_text(group, "structure", json.dumps(form.structure))
+        put_text(group, "about", json.dumps(form.about))
+        put_text(group, "types", json.dumps(types))
         rows = ROWS_IN_CHUNK if (expected or 0) < MANY else STEPS_IN_CHUNK
         rows = rows if expected is None else max(1, min(rows, expected))
         steps = group.create_dataset(
@@ -147,7 +166,7 @@ def _column(
 ) -> Any:
     size = int(np.prod(stored.shape)) * stored.dtype.itemsize
     if timed:
-        rows = max(1, min(rows, BYTES_IN_CHUNK // size))
+        rows = max(1, min(rows, BYTES_IN_CHUNK // size if size < LARGE or options else 1))
         data = group.create_dataset(
             leaf,
             (0, *stored.shape),
@@ -159,9 +178,9 @@ def _column(
     else:
         data = group.create_dataset(leaf, stored.shape, stored.dtype)
     if stored.dtype.name != stored.real:
-        data.attrs[DTYPE] = stored.real
+        put_text(data, DTYPE, stored.real)
     if stored.key:
-        data.attrs[KEY] = stored.key
+        put_text(data, KEY, stored.key)
     return data
 
 
@@ -186,23 +205,26 @@ def _write(data: Any, block: Any, first: int | None) -> None:
     if first is None:
         data[...] = np.asarray(block[0]).reshape(data.shape)
     else:
-        data.id.set_extent((first + len(block), *data.shape[1:]))
-        space = data.id.get_space()
-        pieces = [row[None] for row in block] if isinstance(block, list) else [block]
-        for piece in pieces:
-            space.select_hyperslab((first, *[0] * (piece.ndim - 1)), piece.shape)
-            memory = h5py().h5s.create_simple(piece.shape)
-            data.id.write(memory, space, piece)
-            first += len(piece)
+        shape = data.shape[1:]
+        data.id.set_extent((first + len(block), *shape))
+        if data.chunks == (1, *shape) and not data.compression:
+            for row, values in enumerate(block, first):
+                data.id.write_direct_chunk((row, *[0] * len(shape)), values)
+        else:
+            space = data.id.get_space()
+            pieces = [row[None] for row in block] if isinstance(block, list) else [block]
+            for piece in pieces:
+                space.select_hyperslab((first, *[0] * len(shape)), piece.shape)
+                memory = h5py().h5s.create_simple(piece.shape)
+                data.id.write(memory, space, piece)
+                first += len(piece)
     data.id.flush()
 
 
 def trim(path: Path) -> None:
     """Cut off what was reserved, but not needed, once the file is closed."""
-    with path.open("rb") as file:
-        head = file.read(36)
-    end = int.from_bytes(head[28:36], "little")  # As the superblock says.
-    if head[8:9] == b"\3" and 0 < end < path.stat().st_size:
+    end = end_of(path)
+    if end and end < path.stat().st_size:
         os.truncate(path, end)
 
 

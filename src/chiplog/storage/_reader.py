@@ -7,8 +7,10 @@ becomes an error of ours.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,9 +22,10 @@ from .._extras import load
 from .._logdict import LogDict
 from ..errors import LogTypeError, StorageError
 from ..loggers._paths import StrPath
-from ._dtypes import dtype_of, from_file
-from ._file import FORMAT, STATUS, h5py
+from ._dtypes import dtype_of, from_file, stored_of
+from ._file import FORMAT, STATUS, Form, get, h5py
 from ._lock import Lock
+from ._superblock import Mended, says_it_is_written
 from ._tree import DEEPEST, Json, Namespace, leaf_names, rebuilt
 
 P = ParamSpec("P")
@@ -38,12 +41,12 @@ def guarded(f: Callable[P, T]) -> Callable[P, T]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return f(*args, **kwargs)
-        except (StorageError, LogTypeError, IndexError):
+        except StorageError:
             raise
         except (
             OSError,
             RuntimeError,
-            KeyError,
+            LookupError,
             ValueError,
             TypeError,
             AttributeError,
@@ -88,31 +91,45 @@ class HDF5StorageReader:
             raise StorageError(f"There is no file {str(self.path)!r}.")
         if not h5py().is_hdf5(self.path):
             raise StorageError(f"{str(self.path)!r} is no HDF5 file.")
-        # A file that is being written, or was when it crashed, says so, and is read in a mode that
-        # looks again when something is amiss. In one that is just damaged, that would never end.
-        with self.path.open("rb") as raw:
-            written = raw.read(12)[11:] not in (b"", b"\0")
-        self._file = h5py().File(
-            self.path, "r", swmr=written, libver="latest", rdcc_nbytes=1 << 23, locking=False
-        )
-        try:
+        written = says_it_is_written(self.path)
+        crashed = written and not Lock(self.path).is_held()
+        with contextlib.ExitStack() as opened:
+            # Where nobody writes, HDF5 must not wait for somebody to mend what is amiss.
+            file = opened.enter_context(Mended(self.path)) if crashed else self.path
+            swmr, locking = written and not crashed, {} if crashed else {"locking": False}
+            self._file = opened.enter_context(
+                h5py().File(file, "r", swmr=swmr, libver="latest", rdcc_nbytes=1 << 23, **locking)
+            )
             self._read_meta()
-        except BaseException:
-            self._file.close()
-            raise
+            self._opened = opened.pop_all()
 
     def _read_meta(self) -> None:
-        version = self._file.attrs.get("chiplog_format")
-        if version is None:
+        if "chiplog_format" not in self._file.attrs:
             raise StorageError(f"{str(self.path)!r} was not written by chiplog.")
+        version = get(self._file, "chiplog_format")
         if version != FORMAT:
             raise StorageError(
                 f"{str(self.path)!r} has format {version}, and this version of chiplog reads "
                 f"format {FORMAT}. Install one that knows it."
             )
-        self.meta: Json = json.loads(self._file.attrs["meta"])
+        self.meta: Json = json.loads(get(self._file, "meta"))
         self._schema: Json = self.meta["schema"]
-        self.groups = tuple(leaf_names(self._schema))
+        self._groups = tuple(leaf_names(self._schema))
+        self._identity = os.stat(self.path)
+
+    @guarded
+    def _renew(self) -> None:
+        """Open the file again if another has taken its place, as when groups were added to it."""
+        with contextlib.suppress(FileNotFoundError):
+            if not os.path.samestat(os.stat(self.path), self._identity):
+                self.close()
+                self._open()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups. A `SaveLogger` may add some."""
+        self._renew()
+        return self._groups
 
     def __enter__(self) -> Self:
         return self
@@ -122,12 +139,13 @@ class HDF5StorageReader:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._opened.close()
 
     @property
     @guarded
     def status(self) -> str:
         """How the run ended: "finished", "failed", or "running"; "crashed" if nobody writes."""
+        self._renew()
         status = STATUS[int(self._fresh("_status")[()])]
         if status == "running" and not Lock(self.path).is_held():
             return "crashed"
@@ -201,6 +219,8 @@ def _found(group: Any, name: str) -> Any:
         if not isinstance(link, h5py().HardLink):
             raise StorageError(f"{name!r} is missing from the file, or is a link to elsewhere.")
         group = group[part]
+    if getattr(getattr(group, "dtype", None), "hasobject", False):
+        raise StorageError(f"{name!r} is not of a type that chiplog writes.")
     return group
 
 
@@ -213,13 +233,14 @@ class GroupReader:
 
     @guarded
     def _load(self) -> None:
-        group = _found(self._reader._file, self.name)
-        self._structure: Json = json.loads(group.attrs["structure"])
-        self.is_timed = bool(group.attrs["timed"])
-        self._steps = _found(group, str(group.attrs["step"]))
+        self._file = self._reader._file
+        group = _found(self._file, self.name)
+        self._structure: Json = json.loads(get(group, "structure"))
+        self.is_timed = bool(get(group, "timed"))
+        self._steps = _found(group, str(get(group, "step")))
         self._columns: dict[str, tuple[Any, str, tuple[int, ...], str]] = {}
-        self.about: Json = json.loads(group.attrs["about"])
-        types = json.loads(group.attrs["types"])
+        self.about: Json = json.loads(get(group, "about"))
+        types = json.loads(get(group, "types"))
         for leaf in leaf_names(self._structure):
             real, shape, key = types[leaf]
             shape = tuple(int(n) for n in shape)
@@ -228,6 +249,8 @@ class GroupReader:
 
     @guarded
     def __len__(self) -> int:
+        if self._file is not self._reader._file:  # It was opened again.
+            self._load()
         self._steps.refresh()
         return int(self._steps.shape[0])
 
@@ -237,7 +260,6 @@ class GroupReader:
         """The steps of the rows."""
         return self._rows(self._steps, 0, len(self))
 
-    @guarded
     def __getitem__(self, index: Any) -> Any:
         count = len(self)
         if not self.is_timed:
@@ -266,6 +288,12 @@ class GroupReader:
                 f"The group {self.name!r} has {count} rows, so there is no row {index}."
             )
         return self._tree(lambda data: self._rows(data, row, row + 1)[0])
+
+    @property
+    def form(self) -> Form:
+        """What the group looks like, to whoever writes it."""
+        columns = [(leaf, stored_of(*types)) for leaf, types in self.types.items()]
+        return Form(self.name, self._structure, columns, self.is_timed, self.about)
 
     @property
     def types(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
@@ -309,6 +337,7 @@ class GroupReader:
         while True:
             status = self._reader.status  # Before looking, so that nothing comes in between.
             count = len(self)
+            done = min(done, count)  # A run that goes on may have dropped some.
             if count > done:
                 yield self.steps[done:count], self[done:count]
                 done, waited = count, time.monotonic()
@@ -319,6 +348,7 @@ class GroupReader:
             else:
                 time.sleep(poll)
 
+    @guarded
     def _tree(self, read: Callable[[Any], Any], rows: int | None = None) -> Any:
         def value(leaf: str) -> Any:
             data, real, shape, key = self._columns[leaf]

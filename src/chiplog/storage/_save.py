@@ -1,12 +1,13 @@
 """Logs without a schema: tables appear as entries of new kinds do.
 
 Entries of one kind, those of one `log` call, are rows of one table: their values, their named
-steps, and when and in which iteration they were logged. `load` makes a `LogDict` of all of them.
+steps, and when and in which iteration they were logged. `chiplog.load` makes a `LogDict` of them.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,18 +18,16 @@ import jax
 import numpy as np
 
 from .._host import host
-from .._jax_compat import is_key
-from .._logdict import LogDict, from_series
-from .._series import Series
-from ..errors import LogTypeError, MixedKeyError, StorageError
+from .._logdict import LogDict
+from ..errors import StorageError
 from ..loggers._entries import steps_of
 from ..loggers._frequency import Frequency, Schedule, kind_of
 from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
 from ..loggers._view import View
-from ._book import Book, claimed
+from ._book import Book, check_mode, claimed
 from ._dtypes import Stored, stored_as
-from ._file import FINISHED, Form
+from ._file import Form
 from ._meta import gathered
 from ._reader import HDF5StorageReader
 from ._schema import is_array
@@ -45,6 +44,8 @@ class SaveLogger(Store):
     Args:
         path: The file.
         mode: "x" refuses a file that is there, "w" replaces it.
+        resume: Go on with a file that is there: True, or the step after which to go on; what was
+            saved after it is dropped.
         view: Takes what to save out of the state.
         every: A number of steps, or a frequency.
         attributes: Anything to be stored with it, by name.
@@ -67,12 +68,14 @@ class SaveLogger(Store):
         path: StrPath,
         mode: str = "x",
         *,
+        resume: bool | int = False,
         view: Any = None,
         every: Frequency | int | None = None,
         attributes: Mapping[str, Any] | None = None,
         config: Any = None,
     ) -> None:
-        self.path, self._mode = Path(path), mode
+        check_mode(mode)
+        self.path, self._mode, self._resume = Path(path), mode, resume
         self._view, self._schedule = View(view), Schedule(every)
         self._about = (attributes, config)
         self._order = itertools.count()
@@ -84,10 +87,30 @@ class SaveLogger(Store):
 
     def __enter__(self) -> Self:
         self.prepare()
-        with claimed(self.path, self._mode, False, "SaveLogger") as (self.path, lock):
+        resume = self._resume is not False
+        with claimed(self.path, self._mode, resume, "SaveLogger") as (self.path, lock):
             self._book = Book(self.path, lock, {**gathered(*self._about), "kind": "logs"})
-            self._book.open([])
+            if self.path.exists():
+                self._go_on()
+            else:
+                self._book.open([])
         return self
+
+    def _go_on(self) -> None:
+        """Take up the kinds of entries that are in the file."""
+        with HDF5StorageReader(self.path) as old:
+            if old.meta.get("kind") != "logs":
+                raise StorageError(
+                    f"Cannot go on with {str(self.path)!r}: it was not written by a SaveLogger. "
+                    "Write to another file."
+                )
+            groups = [old.focus_group(name) for name in old.groups]
+            forms = [group.form for group in groups]
+            last = [int(group[-1]["order"]) for group in groups if len(group)]
+        self._book.resume(forms, None if self._resume is True else int(self._resume))
+        self._kinds = {_kind(form): form.name for form in forms}
+        self._order = itertools.count(max(last, default=-1) + 1)
+        self._ran = self._book.ran
 
     def log(self, state: Any, step: int) -> None:
         """Save a state, or an entry of a program."""
@@ -169,12 +192,12 @@ class SaveLogger(Store):
         columns = leaves(entry, is_array)
         types = [_stored_row(x) for x in columns]
         structure = describe(entry, is_array)
-        kind = (str(structure), tuple(types), str(about))
+        named = list(zip(leaf_names(structure), types, strict=True))
+        form = Form(f"entries/{len(self._kinds)}", structure, named, True, about)
+        kind = _kind(form)
         if kind not in self._kinds:
-            name = f"entries/{len(self._kinds)}"
-            self._kinds[kind] = name
-            named = list(zip(leaf_names(structure), types, strict=True))
-            self._new[name] = Form(name, structure, named, True, about)
+            self._kinds[kind] = form.name
+            self._new[form.name] = form
         self._pending.setdefault(self._kinds[kind], []).append((steps, columns))
         return sum(x.nbytes for x in columns)
 
@@ -191,6 +214,11 @@ class SaveLogger(Store):
             ]
             self._book.append(name, steps, columns)
         self._pending.clear()
+
+
+def _kind(form: Form) -> str:
+    """What tells entries of one kind from others, however they are called."""
+    return json.dumps([form.structure, form.about, [tuple(s[1:]) for _, s in form.columns]])
 
 
 def _type(x: Any) -> tuple[str, tuple[int, ...]]:
@@ -231,115 +259,3 @@ def _about(logs: LogDict) -> Json:
     if origin is None:
         return {"lanes": lanes}
     return {"lanes": lanes, "path": origin.path, "tags": list(origin.tags), "site": origin.site}
-
-
-def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
-    """Save a `LogDict` into an HDF5 file; `chiplog.load` returns it as it was.
-
-    Examples:
-        >>> import chiplog, tempfile
-        >>> path = tempfile.mkdtemp() + "/logs.h5"
-        >>> y, logs = chiplog.spool(lambda x: chiplog.log({"x": x}, step=3))(1.0)
-        >>> chiplog.save(path, logs)
-        >>> chiplog.load(path)
-        LogDict(
-          x: float32[] = 1  (step 3)
-        )
-    """
-    if not isinstance(logs, LogDict):
-        raise LogTypeError(f"`save` takes a LogDict, not {type(logs).__name__}.")
-    tree = {
-        "values": dict(logs),
-        "steps": logs.steps,
-        "valid": logs._valid,
-        "dropped": logs._dropped,
-    }
-    structure = describe(tree, is_array)
-    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in leaves(tree, is_array)]
-    columns = [(n, stored_as(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
-    about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
-    with claimed(path, mode, False, "chiplog.save") as (path, lock):
-        book = Book(path, lock, {**gathered(None, None), "kind": "log"})
-        book.open([Form("logs", structure, columns, False, about)])
-        raw = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
-        book.append("logs", [0], raw)
-        book.close(FINISHED)
-
-
-def load(path: StrPath) -> LogDict:
-    """Read what `chiplog.save` or a `SaveLogger` wrote.
-
-    Of a `SaveLogger`, every key has a time axis. A key whose entries changed their shape or type is
-    there several times: "x", "x#1", ...
-
-    Examples:
-        >>> import chiplog, tempfile
-        >>> path = tempfile.mkdtemp() + "/logs.h5"
-        >>> with chiplog.storage.SaveLogger(path) as logger:
-        ...     logger.log({"loss": 0.5}, 10)
-        >>> chiplog.load(path)["loss"].tolist()
-        [0.5]
-    """
-    with HDF5StorageReader(path) as reader:
-        kind = reader.meta.get("kind")
-        if kind == "log":
-            return _whole(reader)
-        if kind != "logs":
-            raise StorageError(
-                f"{str(path)!r} holds the trajectory of an HDF5StorageWriter. Read it with "
-                "`chiplog.open`."
-            )
-        parts: dict[str, list[tuple[Any, Series]]] = {}
-        for name in reader.groups:
-            group = reader.focus_group(name)
-            rows = group[:]
-            for key, value in rows["values"].items():
-                one = _series(rows, value, int(group.about["lanes"]))
-                parts.setdefault(key, []).append((rows["order"], one))
-    return from_series(
-        {
-            key if not number else f"{key}#{number}": one
-            for key, some in parts.items()
-            for number, one in enumerate(_joined(key, some))
-        }
-    )
-
-
-def _whole(reader: HDF5StorageReader) -> LogDict:
-    group = reader.focus_group("logs")
-    tree, about = group[...], group.about
-    logs = LogDict(
-        tree["values"],
-        steps=tree["steps"],
-        valid=tree["valid"],
-        dropped=tree["dropped"],
-        stacked=about["stacked"],
-    )
-    logs._axes = {key: (axes[0], axes[1]) for key, axes in about["axes"].items()}
-    return logs
-
-
-def _series(rows: Json, value: Any, lanes: int) -> Series:
-    valid = rows.get("valid")
-    own = np.ndim(jax.tree.leaves(value)[0]) - 1 - lanes
-    mask = None if valid is None or np.all(valid) else valid
-    return Series(value, rows["steps"], mask, None, True, lanes, own)
-
-
-def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
-    """Put the entries of several tables in order, as far as they fit together."""
-    found: list[tuple[Any, Series]] = []
-    for order, one in parts:
-        for number, (before, other) in enumerate(found):
-            try:
-                found[number] = np.concatenate([before, order]), other.join(one, key)
-                break
-            except MixedKeyError:
-                continue
-        else:
-            found.append((order, one))
-    return [_sorted(one, np.argsort(order, kind="stable")) for order, one in found]
-
-
-def _sorted(one: Series, sort: Any) -> Series:
-    return one.map(lambda x: x[sort])

@@ -3,12 +3,17 @@
 Rows are kept until there are enough of them, or the oldest has waited long enough, and then written
 at once. All writing happens on chiplog's own thread. What goes wrong there is raised by the next
 `log`, and at the end; nothing is written any more after that.
+
+Waking another thread for each row would take longer than the row itself, so rows are put on a pile.
+Only the first one on it is announced, and it takes the others along.
 """
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +24,7 @@ from ._file import FAILED, FINISHED
 
 FLUSH_SECONDS = 1.0
 FLUSH_BYTES = 4 << 20
+PILE_BYTES = 1 << 20  # What is announced by itself, so that the queue knows about it.
 
 
 class Store(Logger[Any]):
@@ -30,6 +36,8 @@ class Store(Logger[Any]):
     def prepare(self) -> None:
         """Get ready, before the book is opened."""
         self._sink = Sink(self._receive, owner=self)
+        self._pile: collections.deque[Any] = collections.deque()
+        self._piled, self._piling = 0, threading.Lock()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
         self._waiting, self._written = 0, time.monotonic()
@@ -49,8 +57,16 @@ class Store(Logger[Any]):
             raise self._failure
 
     def hand_over(self, item: Any, size: int) -> None:
-        """Let chiplog's own thread keep something."""
-        host.post(self._sink, item, size)
+        """Let chiplog's own thread keep something. If it is far behind, wait for it."""
+        with self._piling:
+            self._pile.append(item)
+            self._piled += size
+            is_first, announced = len(self._pile) == 1, self._piled
+            if is_first or self._piled > PILE_BYTES:
+                self._piled = 0
+            else:
+                return
+        host.post(self._sink, self._keep_pile, announced)
 
     def kept(self, size: int) -> None:
         """So many bytes more are waiting; see whether it is time to write."""
@@ -60,7 +76,7 @@ class Store(Logger[Any]):
             self._flush()
         elif self._timer is None:
             # If nothing follows, what is here must not wait for it.
-            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, None))
+            self._timer = threading.Timer(FLUSH_SECONDS, host.post, (self._sink, self._flush))
             self._timer.daemon = True
             self._timer.start()
 
@@ -84,12 +100,14 @@ class Store(Logger[Any]):
             well = error is None and self._failure is None
             self._book.close(FINISHED if well else FAILED)
 
-    def _receive(self, item: Any) -> None:
+    def _receive(self, act: Callable[[], None]) -> None:
         self.check()
-        if item is None:
-            self._flush()
-        else:
-            self.keep(item)
+        act()
+
+    def _keep_pile(self) -> None:
+        # Without a lock: whoever puts something on an empty pile will announce it.
+        while self._pile:
+            self.keep(self._pile.popleft())
 
     def _flush(self) -> None:
         if self._timer is not None:

@@ -12,7 +12,7 @@ from .._logdict import LogDict
 from ..errors import LogValueError
 from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
-from ._book import Book, claimed
+from ._book import Book, check_mode, claimed
 from ._file import Form
 from ._heal import check_same
 from ._lock import Lock
@@ -70,8 +70,7 @@ class HDF5StorageWriter(Store):
         config: Any = None,
         compression: str | None = None,
     ) -> None:
-        if mode not in ("x", "w"):
-            raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w', or `resume=True`.")
+        check_mode(mode)
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
             raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")
         self.path, self._mode, self._resume = Path(path), mode, resume
