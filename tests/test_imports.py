@@ -84,6 +84,7 @@ ORDER = [
     "storage/_heal",
     "storage/_book",
     "storage/_store",
+    "storage/_h5md",
     "storage/_writer",
     "storage/_logs",
     "storage/_save",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,11 @@ class Book:
         meta: Json,
         expected: int | None = None,
         options: dict[str, Any] | None = None,
+        finish: Callable[[Any, Sequence[Form]], None] | None = None,
     ) -> None:
         self.path, self._lock, self._meta = path, lock, meta
         self._expected, self._options = expected, options or {}
+        self._finish = finish  # Adds something to a new file.
         self._file: Any = None
         self.forms: dict[str, Form] = {}
         self.tables: dict[str, Table] = {}
@@ -133,6 +135,8 @@ class Book:
         self._file = create(path, {"schema": schema, **self._meta})
         for form in forms:
             Table.create(self._file, form, self._expected, self._options)
+        if self._finish is not None:
+            self._finish(self._file, forms)
         self._file.flush()
         self.forms = {form.name: form for form in forms}
         self.tables = {form.name: Table(self._file, form) for form in forms}

@@ -45,7 +45,12 @@ def create(path: Path, meta: Json) -> Any:
     """Make a new file. It must not exist."""
     try:
         file = h5py().File(
-            path, "x", libver=("v110", "v110"), fs_strategy="page", fs_page_size=PAGE
+            path,
+            "x",
+            libver=("v110", "v110"),
+            fs_strategy="page",
+            fs_page_size=PAGE,
+            locking=False,  # We have a lock of our own; readers, and so this, go without.
         )
     except OSError as error:
         raise LogFileError(f"Cannot make {str(path)!r}: {error}") from error

@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._per_function import PerFunction
-from ..errors import LogTypeError, StorageError
+from ..errors import LogTypeError, LogValueError, StorageError
 from ..loggers._frequency import Frequency, Once, Schedule, as_frequency
 from ..loggers._view import Layout, check_there, packed
 from ._dtypes import Stored, stored_as
 from ._tree import Json, describe, leaf_names, leaves
+
+RESERVED = ("_status", "_end", "_ran")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,9 @@ def checked_schema(schema: Any) -> tuple[Json, list[tuple[str, WriterGroupConfig
     groups = list(zip(leaf_names(structure), leaves(schema, is_group), strict=True))
     if not groups:
         raise LogTypeError("The schema has no groups, so there would be nothing to store.")
+    for name, _ in groups:
+        if name.split("/")[0] in RESERVED:
+            raise LogValueError(f"A group cannot be called {name!r}: the file has that already.")
     return structure, groups
 
 

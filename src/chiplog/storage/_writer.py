@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
 from ._book import Book, check_mode, claimed
 from ._file import Form
+from ._h5md import add_h5md, check_h5md
 from ._heal import check_same
 from ._lock import Lock
 from ._meta import gathered
@@ -39,6 +40,9 @@ class HDF5StorageWriter(Store):
         attributes: Anything to be stored with it, by name.
         config: The settings of the run: a dictionary or dataclass.
         compression: A filter of h5py, such as "gzip".
+        layout: "h5md" to let programs for molecular dynamics, such as MDAnalysis, find the leaves
+            that are called position, velocity, force, box and time.
+        units: The units of leaves, by name.
 
     Examples:
         >>> import jax.numpy as jnp, tempfile
@@ -69,6 +73,8 @@ class HDF5StorageWriter(Store):
         attributes: Mapping[str, Any] | None = None,
         config: Any = None,
         compression: str | None = None,
+        layout: str | None = None,
+        units: Mapping[str, str] | None = None,
     ) -> None:
         check_mode(mode)
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
@@ -78,6 +84,15 @@ class HDF5StorageWriter(Store):
         self._groups = [Group(name, one, state) for name, one in configs]
         self._total, self._about = total_steps, (attributes, config)
         self._options = {} if compression is None else {"compression": compression, "shuffle": True}
+        self._forms = [Form(g.name, g.structure, g.columns, not g.once) for g in self._groups]
+        self._layout, self._units = layout, dict(units or {})
+        if layout == "h5md":
+            check_h5md(self._forms)
+        elif layout is not None:
+            raise LogValueError(f"`layout={layout!r}` is not known: there is 'h5md', or None.")
+        unknown = self._units.keys() - {leaf for form in self._forms for leaf, _ in form.columns}
+        if unknown:
+            raise LogValueError(f"`units` has {min(unknown)!r}, but no view returns that.")
 
     def __enter__(self) -> Self:
         self.prepare()
@@ -88,18 +103,28 @@ class HDF5StorageWriter(Store):
 
     def _open(self, lock: Lock) -> None:
         meta = {**gathered(*self._about), "schema": self._structure, "total_steps": self._total}
-        self._book = Book(self.path, lock, meta, self._total, self._options)
-        forms = [Form(g.name, g.structure, g.columns, not g.once) for g in self._groups]
+        self._book = Book(self.path, lock, meta, self._total, self._options, self._for_others)
         if self.path.exists():
-            check_same(self.path, forms)
-            self._book.resume(forms, None if self._resume is True else int(self._resume))
+            check_same(self.path, self._forms)
+            self._book.resume(self._forms, None if self._resume is True else int(self._resume))
             self._ran = self._book.ran
         else:
-            self._book.open(forms)
+            self._book.open(self._forms)
         for group in self._groups:
             if self._book.tables[group.name].rows:
                 group.schedule.taken()
         self._pending: dict[str, list[tuple[int, list[Any]]]] = {g.name: [] for g in self._groups}
+
+    def _for_others(self, file: Any, forms: Sequence[Form]) -> None:
+        """Add what other programs look for."""
+        for form in forms:
+            for leaf in self._units.keys() & set(file[form.name]):
+                # H5MD has the one, netCDF and xarray the other.
+                file[form.name][leaf].attrs.update(
+                    {"unit": self._units[leaf], "units": self._units[leaf]}
+                )
+        if self._layout == "h5md":
+            add_h5md(file, forms)
 
     def log(self, state: Any, step: int) -> None:
         """Store what is due at a step."""
