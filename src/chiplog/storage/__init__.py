@@ -9,9 +9,9 @@ from ..loggers import EverySeconds as EverySeconds
 from ..loggers import LogSpaced as LogSpaced
 from ..loggers import Once as Once
 from ..loggers import Steps as Steps
+from ._group import GroupReader as GroupReader
 from ._logs import load as load
 from ._logs import save as save
-from ._reader import GroupReader as GroupReader
 from ._reader import HDF5StorageReader as HDF5StorageReader
 from ._save import SaveLogger as SaveLogger
 from ._schema import WriterGroupConfig as WriterGroupConfig

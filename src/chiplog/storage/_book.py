@@ -16,10 +16,11 @@ from typing import Any
 
 from ..errors import LogFileError, LogValueError
 from ..loggers._paths import StrPath, writable
-from ._file import RESERVE, Form, Table, create, reserve, trim
+from ._file import RESERVE, create, reserve, trim
 from ._heal import copy_rows, replace
 from ._lock import Lock
 from ._reader import HDF5StorageReader
+from ._table import Form, Table
 from ._tree import Json
 
 
@@ -120,6 +121,8 @@ class Book:
     def close(self, status: int) -> None:
         """Say how the run ended, and close the file."""
         try:
+            for table in self.tables.values():
+                table.finish()
             for dataset, value in zip(self._status, (status, time.time(), self.ran), strict=True):
                 dataset[()] = value
                 dataset.flush()

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import LogValueError
-from ._file import Form, get
+from ._h5py import get
+from ._table import Form
 
 # What a leaf of a view may be called, and what it is in H5MD.
 PARTICLES = {

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import StorageError
-from ._file import Form, Table
 from ._reader import HDF5StorageReader
+from ._table import Form, Table
 
 BLOCK = 1 << 24  # Bytes that are copied at a time.
 
@@ -27,8 +27,7 @@ def copy_rows(reader: HDF5StorageReader, tables: Sequence[Table], last: int | No
         group = reader.focus_group(table.name)
         steps = group.steps
         count = len(steps) if last is None else _up_to(steps, last)
-        row = sum(int(np.prod(s.shape)) * s.dtype.itemsize for _, s, _ in table.columns) or 1
-        block = max(1, BLOCK // row)
+        block = max(1, BLOCK // max(1, table.row_bytes))
         for start in range(0, count, block):
             stop = min(start + block, count)
             table.append_raw(steps[start:stop], group.raw(start, stop))

@@ -13,11 +13,13 @@ from .._series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError
 from ..loggers._paths import StrPath
 from ._book import Book, claimed
+from ._careful import guarded
 from ._dtypes import stored_as
-from ._file import FAILED, FINISHED, Form
+from ._file import FAILED, FINISHED
 from ._meta import gathered
-from ._reader import HDF5StorageReader, guarded
+from ._reader import HDF5StorageReader
 from ._schema import is_array
+from ._table import Form
 from ._tree import Json, describe, leaf_names, leaves
 
 

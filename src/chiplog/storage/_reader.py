@@ -1,62 +1,25 @@
-"""The reader of trajectories: lazily, also while they are written, and never running what it reads.
-
-A file may be damaged, or made to do harm. So nothing in it is believed: links to other places are
-not followed, sizes are compared with what the file really holds, and whatever HDF5 says is wrong
-becomes an error of ours.
-"""
+"""The reader of trajectories: lazily, also while they are written."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
-from .._extras import load
-from .._logdict import LogDict
-from ..errors import LogTypeError, StorageError
+from ..errors import StorageError
 from ..loggers._paths import StrPath
-from ._dtypes import dtype_of, from_file, stored_of
-from ._file import FORMAT, STATUS, Form, get, h5py
+from ._careful import found, guarded
+from ._file import FORMAT, STATUS
+from ._group import GroupReader
+from ._h5py import get, h5py
 from ._lock import Lock
 from ._superblock import Mended, says_it_is_written
-from ._tree import DEEPEST, Json, Namespace, leaf_names, rebuilt
-
-P = ParamSpec("P")
-T = TypeVar("T")
-DENSEST = 4096  # How many times smaller than its numbers compressed data can be.
-SLACK = 1 << 24
-
-
-def guarded(f: Callable[P, T]) -> Callable[P, T]:
-    """Turn what goes wrong in a damaged file into an error that says so."""
-
-    @functools.wraps(f)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return f(*args, **kwargs)
-        except StorageError:
-            raise
-        except (
-            OSError,
-            RuntimeError,
-            LookupError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            MemoryError,
-            OverflowError,
-            RecursionError,
-        ) as error:
-            raise StorageError(f"The file is damaged, or none of ours: {error}") from error
-
-    return wrapped
+from ._tree import Json, Namespace, leaf_names, rebuilt
 
 
 class HDF5StorageReader:
@@ -180,7 +143,7 @@ class HDF5StorageReader:
 
     def _fresh(self, name: str) -> Any:
         """A dataset as it is now, if it is where it should be."""
-        data = _found(self._file, name)
+        data = found(self._file, name)
         data.refresh()
         return data
 
@@ -207,163 +170,3 @@ def _attributes(tree: Any) -> Any:
     if isinstance(tree, (tuple, list)):
         return type(tree)(map(_attributes, tree))
     return tree
-
-
-def _found(group: Any, name: str) -> Any:
-    """Find something in a file, step by step, but never outside of it."""
-    parts = name.split("/")
-    if len(parts) > DEEPEST:
-        raise StorageError(f"The file is nested too deeply at {name[:40]!r}.")
-    for part in parts:
-        link = group.get(part, getlink=True)
-        if not isinstance(link, h5py().HardLink):
-            raise StorageError(f"{name!r} is missing from the file, or is a link to elsewhere.")
-        group = group[part]
-    if getattr(getattr(group, "dtype", None), "hasobject", False):
-        raise StorageError(f"{name!r} is not of a type that chiplog writes.")
-    return group
-
-
-class GroupReader:
-    """The rows of a group. Slices read just what they need."""
-
-    def __init__(self, reader: HDF5StorageReader, name: str) -> None:
-        self._reader, self.name = reader, name
-        self._load()
-
-    @guarded
-    def _load(self) -> None:
-        self._file = self._reader._file
-        group = _found(self._file, self.name)
-        self._structure: Json = json.loads(get(group, "structure"))
-        self.is_timed = bool(get(group, "timed"))
-        self._steps = _found(group, str(get(group, "step")))
-        self._columns: dict[str, tuple[Any, str, tuple[int, ...], str]] = {}
-        self.about: Json = json.loads(get(group, "about"))
-        types = json.loads(get(group, "types"))
-        for leaf in leaf_names(self._structure):
-            real, shape, key = types[leaf]
-            shape = tuple(int(n) for n in shape)
-            data = None if 0 in shape else _found(group, leaf)
-            self._columns[leaf] = (data, str(real), shape, str(key))
-
-    @guarded
-    def __len__(self) -> int:
-        if self._file is not self._reader._file:  # It was opened again.
-            self._load()
-        self._steps.refresh()
-        return int(self._steps.shape[0])
-
-    @property
-    @guarded
-    def steps(self) -> np.ndarray[Any, Any]:
-        """The steps of the rows."""
-        return self._rows(self._steps, 0, len(self))
-
-    def __getitem__(self, index: Any) -> Any:
-        count = len(self)
-        if not self.is_timed:
-            if not count:
-                raise StorageError(f"The group {self.name!r} was never written.")
-            return self._tree(lambda data: data[()])
-        if index is Ellipsis:
-            index = slice(None)
-        if isinstance(index, slice):
-            start, stop, stride = index.indices(count)
-            if stride > 0:
-                return self._tree(
-                    lambda data: self._rows(data, start, max(start, stop))[::stride],
-                    len(range(start, stop, stride)),
-                )
-            rows = list(range(start, stop, stride))
-            low, high = (min(rows), max(rows) + 1) if rows else (0, 0)
-            return self._tree(
-                lambda data: self._rows(data, low, high)[[r - low for r in rows]], len(rows)
-            )
-        if not isinstance(index, (int, np.integer)):
-            raise LogTypeError(f"Rows are taken by slices or numbers, not by {index!r}.")
-        row = int(index) + (count if index < 0 else 0)
-        if not 0 <= row < count:
-            raise IndexError(
-                f"The group {self.name!r} has {count} rows, so there is no row {index}."
-            )
-        return self._tree(lambda data: self._rows(data, row, row + 1)[0])
-
-    @property
-    def form(self) -> Form:
-        """What the group looks like, to whoever writes it."""
-        columns = [(leaf, stored_of(*types)) for leaf, types in self.types.items()]
-        return Form(self.name, self._structure, columns, self.is_timed, self.about)
-
-    @property
-    def types(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
-        """The type, the shape and the kind of key of the leaves, by name."""
-        return {leaf: (real, shape, key) for leaf, (_, real, shape, key) in self._columns.items()}
-
-    @guarded
-    def raw(self, start: int, stop: int) -> list[Any]:
-        """Rows as they are in the file, column by column."""
-        there = [data for data, *_ in self._columns.values() if data is not None]
-        return [
-            self._rows(data, start, stop) if self.is_timed else np.asarray(data[()])[None]
-            for data in there
-        ]
-
-    def to_xarray(self) -> Any:
-        """All rows as an `xarray.Dataset`, with the steps as a coordinate."""
-        return self._logs().to_xarray()
-
-    def to_pandas(self) -> Any:
-        """All rows as a `pandas.DataFrame`: one column per number, and one for the steps."""
-        return self._logs().to_pandas()
-
-    def to_polars(self) -> Any:
-        """All rows as a `polars.DataFrame`."""
-        polars = load("polars", "`to_polars`", "polars")
-        frame = self.to_pandas()
-        return polars.DataFrame({str(name): frame[name].to_numpy() for name in frame.columns})
-
-    def _logs(self) -> LogDict:
-        rows, steps = self[:], self.steps
-        values = rows if isinstance(rows, dict) else {self.name.rpartition("/")[2]: rows}
-        if not self.is_timed:
-            return LogDict(values)
-        named = {"step": dict.fromkeys(values, steps)}
-        return LogDict(values, steps=named, stacked=tuple(values))
-
-    def follow(self, poll: float = 0.2, timeout: float | None = None) -> Iterator[tuple[Any, Any]]:
-        """Yield `(steps, rows)` as they are written, until the run has ended."""
-        done, waited = 0, time.monotonic()
-        while True:
-            status = self._reader.status  # Before looking, so that nothing comes in between.
-            count = len(self)
-            done = min(done, count)  # A run that goes on may have dropped some.
-            if count > done:
-                yield self.steps[done:count], self[done:count]
-                done, waited = count, time.monotonic()
-            elif status != "running" or (
-                timeout is not None and time.monotonic() - waited > timeout
-            ):
-                return
-            else:
-                time.sleep(poll)
-
-    @guarded
-    def _tree(self, read: Callable[[Any], Any], rows: int | None = None) -> Any:
-        def value(leaf: str) -> Any:
-            data, real, shape, key = self._columns[leaf]
-            if data is None:
-                return np.zeros((*(() if rows is None else (rows,)), *shape), dtype_of(real))
-            return from_file(read(data), real, key)
-
-        return rebuilt(self._structure, value, self._reader._classes)
-
-    def _rows(self, data: Any, start: int, stop: int) -> np.ndarray[Any, Any]:
-        """Read rows, if there can be that many."""
-        data.refresh()
-        if stop > data.shape[0]:
-            raise StorageError(f"{data.name!r} ends before row {stop}, which is said to be there.")
-        row = int(np.prod(data.shape[1:])) * data.dtype.itemsize
-        if (stop - start) * row > DENSEST * data.id.get_storage_size() + SLACK:
-            raise StorageError(f"{data.name!r} claims to hold more than there is in the file.")
-        return np.asarray(data[start:stop])

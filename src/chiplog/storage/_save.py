@@ -27,11 +27,11 @@ from ..loggers._runs import RunInfo
 from ..loggers._view import View
 from ._book import Book, check_mode, claimed
 from ._dtypes import Stored, stored_as
-from ._file import Form
 from ._meta import gathered
 from ._reader import HDF5StorageReader
 from ._schema import is_array
 from ._store import Store
+from ._table import Form
 from ._tree import Json, describe, leaf_names, leaves
 
 

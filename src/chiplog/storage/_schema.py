@@ -16,9 +16,8 @@ from ..errors import LogTypeError, LogValueError, StorageError
 from ..loggers._frequency import Frequency, Once, Schedule, as_frequency
 from ..loggers._view import Layout, check_there, packed
 from ._dtypes import Stored, stored_as
+from ._file import RESERVED
 from ._tree import Json, describe, leaf_names, leaves
-
-RESERVED = ("_status", "_end", "_ran")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,13 +13,13 @@ from ..errors import LogValueError
 from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
 from ._book import Book, check_mode, claimed
-from ._file import Form
 from ._h5md import add_h5md, check_h5md
 from ._heal import check_same
 from ._lock import Lock
 from ._meta import gathered
 from ._schema import Group, checked_schema
 from ._store import Store
+from ._table import Form
 
 
 class HDF5StorageWriter(Store):

@@ -1,0 +1,84 @@
+"""A dataset that grows by rows.
+
+What is compressed is written in whole chunks only: to write a part of one means to write all of it
+again somewhere else, and the file would grow with every write. The rows of the chunk that is not
+full yet are in a dataset of their own, its tail, which is not compressed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import StorageError
+from ._h5py import h5py
+
+Array = np.ndarray[Any, Any]
+
+
+class Column:
+    """A dataset, and its tail if it has one."""
+
+    def __init__(self, data: Any, tail: Any = None) -> None:
+        self.data, self.tail = data, tail
+        self._part = None if tail is None else np.empty(tail.shape, tail.dtype)
+
+    def append(self, block: Any, first: int) -> None:
+        """Append rows, an array or a list, of which there are `first` already."""
+        if self._part is None:
+            _write(self.data, block, first)
+            return
+        chunk, done = len(self._part), 0
+        at = begin = first % chunk
+        while done < len(block):
+            count = min(chunk - at, len(block) - done)
+            self._part[at : at + count] = block[done : done + count]
+            at, done = at + count, done + count
+            if at == chunk:
+                _write(self.data, self._part, first + done - chunk)
+                at = begin = 0
+        # Now that what it held is in a chunk, the tail can be used again.
+        if at > begin:
+            self.tail[begin:at] = self._part[begin:at]
+            self.tail.id.flush()
+
+    def finish(self, rows: int) -> None:
+        """No more rows will come: put those of the tail where they belong."""
+        if self._part is not None and rows % len(self._part):
+            count = rows % len(self._part)
+            _write(self.data, self._part[:count], rows - count)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Read rows, also while others are appended."""
+        while True:
+            self.data.refresh()
+            there = int(self.data.shape[0])
+            rows = np.asarray(self.data[min(start, there) : min(stop, there)])
+            if stop <= there:
+                return rows
+            if self.tail is None or stop - there > self.tail.shape[0]:
+                raise StorageError(f"{self.data.name!r} ends before row {stop}, which should be.")
+            self.tail.refresh()
+            rest = np.asarray(self.tail[max(start - there, 0) : stop - there])
+            self.data.refresh()
+            if self.data.shape[0] == there:  # Else these rows have just moved.
+                return np.concatenate([rows, rest])
+
+
+def _write(data: Any, block: Any, first: int) -> None:
+    """Write a block, or rows, at the end of a dataset."""
+    shape = data.shape[1:]
+    data.id.set_extent((first + len(block), *shape))
+    if data.chunks == (1, *shape) and not data.id.get_create_plist().get_nfilters():
+        for row, values in enumerate(block, first):
+            data.id.write_direct_chunk((row, *[0] * len(shape)), values)
+    else:
+        space = data.id.get_space()
+        pieces = [row[None] for row in block] if isinstance(block, list) else [block]
+        for piece in pieces:
+            space.select_hyperslab((first, *[0] * len(shape)), piece.shape)
+            memory = h5py().h5s.create_simple(piece.shape)
+            data.id.write(memory, space, piece)
+            first += len(piece)
+    data.id.flush()
