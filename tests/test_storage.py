@@ -30,6 +30,7 @@ from chiplog.storage import (
     SaveLogger,
     WriterGroupConfig,
     _store,
+    _table,
 )
 from chiplog.testing import LoggerContract
 
@@ -218,6 +219,106 @@ def test_other_programs_can_read_it(tmp_path):
         assert data["e"].values.tolist() == [0, 1, 2, 3, 4]
         assert data["x"].dims[0] == "step"
         assert data["x"].sel(step=3).values.tolist() == [[3] * 3] * 4
+
+
+def test_molecular_dynamics_programs_can_read_it(tmp_path):
+    path, x = tmp_path / "a.h5", jnp.ones((5, 3))
+
+    def view(i):
+        box = jnp.full(3, 9.0)
+        return {"position": i * x, "velocities": -i * x, "time": i / 2, "energy": i, "box": box}
+
+    schema = {"frames": WriterGroupConfig(view, 2), "start": WriterGroupConfig(lambda i: i, Once())}
+    units = {"position": "nm", "velocities": "nm ps-1", "time": "ps", "box": "nm"}
+    options = {"layout": "h5md", "units": units}
+    with HDF5StorageWriter(path, schema, jnp.float32(0), **options) as writer:
+        for i in range(5):
+            writer.log(jnp.float32(i), i)
+    with HDF5StorageWriter(path, schema, jnp.float32(0), resume=True, **options) as writer:
+        for i in range(5, 7):
+            writer.log(jnp.float32(i), i)
+    code = """
+        import sys, MDAnalysis
+        universe = MDAnalysis.Universe.empty(5)
+        universe.load_new(sys.argv[1], format="H5MD")
+        for now in universe.trajectory:
+            print(now.data["step"], now.time, now.positions[0, 0], now.velocities[4, 2],
+                  now.dimensions[0], now.data["trajectory/energy"])
+    """
+    ran = in_process(code, path)
+    assert ran.returncode == 0, ran.stderr
+    # In its own units: ten of them make a nanometre.
+    found = [[float(x) for x in line.split()] for line in ran.stdout.splitlines()]
+    assert found == [[i, i / 2, 10 * i, -10 * i, 90, i] for i in (0, 2, 4, 6)]
+    with HDF5StorageReader(path) as reader:
+        assert reader.focus_group("frames")[:]["energy"].tolist() == [0, 2, 4, 6]
+
+
+def test_names_that_mean_something_else_are_refused(tmp_path):
+    def attempt(name, view, **options):
+        schema = {name: WriterGroupConfig(view)}
+        return HDF5StorageWriter(tmp_path / "a.h5", schema, jnp.zeros((2, 3)), **options)
+
+    with pytest.raises(ValueError, match="needs a group with a time axis"):
+        attempt("frames", lambda x: {"x": x}, layout="h5md")
+    with pytest.raises(ValueError, match="no group can be called 'particles'"):
+        attempt("particles", lambda x: {"position": x}, layout="h5md")
+    with pytest.raises(ValueError, match="`layout='netcdf'` is not known"):
+        attempt("frames", lambda x: x, layout="netcdf")
+    with pytest.raises(ValueError, match="cannot be called '_rows'"):
+        attempt("_rows", lambda x: x)
+    with pytest.raises(ValueError, match="`units` has 'y'"):
+        attempt("frames", lambda x: {"x": x}, units={"y": "nm"})
+    with pytest.raises(ValueError, match="`compression='zip'` is not known"):
+        attempt("frames", lambda x: x, compression="zip")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf", "zstd"])
+def test_rows_are_compressed_by_the_chunk_and_can_be_read_at_any_time(
+    compression, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_store, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(_table, "ROWS_IN_CHUNK", 8)
+    monkeypatch.setattr(_table, "STEPS_IN_CHUNK", 4)
+    path, x = tmp_path / "a.h5", np.arange(21 * 5, dtype=np.float32).reshape(21, 5)
+    schema = {"frames": WriterGroupConfig(lambda s: {"x": s, "e": s[0]})}
+    options = {"compression": compression, "mode": "w"}
+    writer = HDF5StorageWriter(path, schema, jnp.asarray(x[0]), **options)
+    with writer, HDF5StorageReader(path) as reader:
+        for i in range(20):
+            writer.log(jnp.asarray(x[i]), i)
+            host.wait()
+            frames = reader.focus_group("frames")
+            assert frames.steps.tolist() == list(range(i + 1))
+            assert (frames[:]["x"] == x[: i + 1]).all()
+            assert (frames[i // 2 :]["e"] == x[i // 2 : i + 1, 0]).all()
+    with h5py.File(path) as file:
+        assert (file["frames/x"][:] == x[:20]).all(), "other programs find all of it"
+    with HDF5StorageWriter(
+        path, schema, jnp.asarray(x[0]), resume=True, compression=compression
+    ) as writer:
+        writer.log(jnp.asarray(x[20]), 20)
+    assert (read(path)["x"] == x).all()
+
+
+def test_a_slow_run_makes_no_larger_file_than_a_fast_one(tmp_path, monkeypatch):
+    def size(compression):
+        path = tmp_path / "a.h5"
+        noise = np.random.default_rng(0).random((300, 500), np.float32)
+        schema = {"frames": WriterGroupConfig(lambda s: s)}
+        options = {"compression": compression, "mode": "w"}
+        with HDF5StorageWriter(path, schema, noise[0], **options) as writer:
+            for i, x in enumerate(noise):
+                writer.log(jnp.asarray(x), i)
+                if _store.FLUSH_SECONDS == 0:
+                    host.wait()
+        return path.stat().st_size
+
+    fast = [size(None), size("gzip")]
+    monkeypatch.setattr(_store, "FLUSH_SECONDS", 0)
+    slow = [size(None), size("gzip")]
+    assert slow[0] <= fast[0] + 8192
+    assert slow[1] <= fast[1] + 8192
 
 
 def test_tables_of_other_libraries(tmp_path):
@@ -592,12 +693,15 @@ def test_a_full_disk_is_an_error_and_the_file_stays_readable(tmp_path):
 WRITER = """
     import sys, jax.numpy as jnp
     from chiplog.storage import *
-    from chiplog.storage import _store
+    from chiplog.storage import _store, _table
     _store.FLUSH_SECONDS = 0.01
     def view(i):
         return {"x": jnp.full((50, 3), i, jnp.float32), "e": 2 * i}
     schema = {"frames": WriterGroupConfig(view), "start": WriterGroupConfig(lambda i: i, Once())}
-    writer = HDF5StorageWriter(sys.argv[1], schema, jnp.float32(0), resume=len(sys.argv) > 2)
+    compression, resume = "gzip" if "gzip" in sys.argv else None, "resume" in sys.argv
+    writer = HDF5StorageWriter(
+        sys.argv[1], schema, jnp.float32(0), compression=compression, resume=resume
+    )
     with writer:
         first = writer._book.tables["frames"].rows
         print("ready", flush=True)
@@ -617,10 +721,11 @@ def checked_rows(path):
         return n, reader.status
 
 
-def test_every_row_is_whole_after_a_kill_and_the_run_goes_on(tmp_path):
+@pytest.mark.parametrize("options", [(), ("gzip",)])
+def test_every_row_is_whole_after_a_kill_and_the_run_goes_on(options, tmp_path):
     path, rows = tmp_path / "a.h5", 0
-    for number in range(6):
-        command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
+    for number in range(4):
+        command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), *options]
         writer = subprocess.Popen([*command, *(["resume"] if number else [])], stdout=-1)
         writer.stdout.readline()
         time.sleep(random.Random(number).random() * 0.3)

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import StorageError
 from ._column import Column
 from ._file import TAILS
-from ._h5py import h5py
+from ._h5py import h5py, load_filters_of
 from ._tree import DEEPEST
 
 P = ParamSpec("P")
@@ -67,6 +67,7 @@ def found(group: Any, name: str) -> Any:
 def column_of(file: Any, group: str, leaf: str) -> Column:
     """Find a column of a group, and its tail if it has one."""
     data = found(file, f"{group}/{leaf}")
+    load_filters_of(data)
     has_tail = f"{TAILS}/{group}/{leaf}" in file
     return Column(data, found(file, f"{TAILS}/{group}/{leaf}") if has_tail else None)
 

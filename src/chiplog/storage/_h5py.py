@@ -1,11 +1,13 @@
-"""h5py, which is loaded when it is needed, and attributes."""
+"""h5py, which is loaded when it is needed: attributes, and compression."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .._extras import load
-from ..errors import StorageError
+from ..errors import LogValueError, StorageError
+
+ZSTD = 32015  # The number of the filter.
 
 
 def h5py() -> Any:
@@ -28,3 +30,24 @@ def get(of: Any, name: str) -> Any:
         raise StorageError(f"The attribute {name!r} is not of a type that chiplog writes.")
     value = of.attrs[name]
     return value.decode() if isinstance(value, bytes) else value
+
+
+def filters(compression: str | None) -> dict[str, Any]:
+    """The options of a dataset that is compressed, or not."""
+    if compression is None:
+        return {}
+    if compression == "zstd":
+        plugin = load("hdf5plugin", '`compression="zstd"`', "zstd")
+        return {**plugin.Zstd(), "shuffle": True}
+    if compression not in ("gzip", "lzf"):
+        raise LogValueError(
+            f"`compression={compression!r}` is not known: there are 'gzip', 'lzf', 'zstd', or None."
+        )
+    return {"compression": compression, "shuffle": True}
+
+
+def load_filters_of(data: Any) -> None:
+    """Make sure that a dataset can be read, if it is compressed with what h5py does not have."""
+    made = data.id.get_create_plist()
+    if any(made.get_filter(i)[0] == ZSTD for i in range(made.get_nfilters())):
+        load("hdf5plugin", f"Reading {data.name!r}, which is compressed with zstd,", "zstd")

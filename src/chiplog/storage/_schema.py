@@ -79,6 +79,7 @@ class Group:
         )
         self._taken = _compiled(self._view)
         self.layout: Layout | None = None
+        self._is_far = False
         self.nbytes = sum(math.prod(s.shape) * s.dtype.itemsize for _, s in self.columns)
 
     def _looked_at(self, state: Any) -> tuple[Json, list[Stored]]:
@@ -108,6 +109,10 @@ class Group:
         if layout != self.layout:
             self._check(state, step)
             self.layout = layout
+            self._is_far = any(d.platform != "cpu" for x in arrays for d in x.devices())
+        if self._is_far:  # The way to the host begins now, so that the device can forget them soon.
+            for x in arrays:
+                x.copy_to_host_async()
         return arrays  # type: ignore[no-any-return]
 
     def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:

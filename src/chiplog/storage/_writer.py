@@ -14,6 +14,7 @@ from ..loggers._paths import StrPath, of_run
 from ..loggers._runs import RunInfo
 from ._book import Book, check_mode, claimed
 from ._h5md import add_h5md, check_h5md
+from ._h5py import filters
 from ._heal import check_same
 from ._lock import Lock
 from ._meta import gathered
@@ -39,7 +40,7 @@ class HDF5StorageWriter(Store):
             it are dropped.
         attributes: Anything to be stored with it, by name.
         config: The settings of the run: a dictionary or dataclass.
-        compression: A filter of h5py, such as "gzip".
+        compression: "gzip", "lzf", "zstd" (with the extra `chiplog[zstd]`), or None.
         layout: "h5md" to let programs for molecular dynamics, such as MDAnalysis, find the leaves
             that are called position, velocity, force, box and time.
         units: The units of leaves, by name.
@@ -83,7 +84,7 @@ class HDF5StorageWriter(Store):
         self._structure, configs = checked_schema(schema)
         self._groups = [Group(name, one, state) for name, one in configs]
         self._total, self._about = total_steps, (attributes, config)
-        self._options = {} if compression is None else {"compression": compression, "shuffle": True}
+        self._options = filters(compression)
         self._forms = [Form(g.name, g.structure, g.columns, not g.once) for g in self._groups]
         self._layout, self._units = layout, dict(units or {})
         if layout == "h5md":
