@@ -1,6 +1,7 @@
-"""What it costs to store a trajectory, next to h5py by hand and to kUPS."""
+"""What it costs to store a trajectory and to read it, next to h5py by hand, kUPS and others."""
 
 import functools
+import importlib.util
 import os
 import pathlib
 import statistics
@@ -24,6 +25,7 @@ def main():
         ("frames of 10000 x 3", 1500, {"x": jnp.ones((10000, 3))}),
     ):
         write(name, steps, state)
+        beside(name, state)
     blocks()
     read()
 
@@ -100,10 +102,73 @@ def by_kups(state, steps, path):
     return logged(kups.HDF5StorageWriter(path, {"frames": group}, state, steps), state, steps)
 
 
+def in_a_loop(state, steps, path, batch=1000):
+    """What one would write by hand: rows are fetched, gathered, and written in batches."""
+    batch = max(1, min(batch, (4 << 20) // sum(x.nbytes for x in state.values())))
+    rows, spent = [], 0.0
+    with h5py.File(path, "w", libver="latest") as file:
+        data = {}
+        for key, x in state.items():
+            chunk = max(1, min(8192, (1 << 20) // x.nbytes))
+            data[key] = file.create_dataset(
+                key, (0, *x.shape), x.dtype, maxshape=(None, *x.shape), chunks=(chunk, *x.shape)
+            )
+        for i in range(steps):
+            begun = time.perf_counter()
+            # A copy, because the next step may get the memory.
+            rows.append({key: np.array(x) for key, x in state.items()})
+            if len(rows) == batch or i == steps - 1:
+                for key, dataset in data.items():
+                    dataset.resize(i + 1, axis=0)
+                    dataset[i + 1 - len(rows) :] = np.stack([row[key] for row in rows])
+                rows.clear()
+            spent += time.perf_counter() - begun
+    return spent
+
+
+def beside(name, state, steps=300):
+    """The calling thread of a program that has something else to do: 1 ms of it a step."""
+
+    @jax.jit
+    def work(state, x):
+        for _ in range(6):
+            x = jnp.tanh(x @ x)
+        return {key: value + 0 * x[0, 0] for key, value in state.items()}, x
+
+    def run(path, writer):
+        now, x, spent = state, jnp.eye(200), []
+        with writer(path) as logger:
+            for i in range(steps):
+                now, x = work(now, x)
+                jax.block_until_ready((now, x))
+                begun = time.perf_counter()
+                logger.log(now, i)
+                spent.append(time.perf_counter() - begun)
+        return statistics.median(spent)
+
+    schema = {"frames": WriterGroupConfig(everything)}
+    calls = {
+        "HDF5StorageWriter": lambda path: run(path, lambda p: HDF5StorageWriter(p, schema, state)),
+        "SaveLogger": lambda path: run(path, SaveLogger),
+        "nothing": lambda path: run(path, lambda _: chiplog.loggers.NullLogger()),
+    }
+    if _has_kups():
+        from kups.core import storage as kups
+
+        group = {"frames": kups.WriterGroupConfig(everything, kups.EveryNStep(1))}
+        calls["kUPS"] = lambda path: run(
+            path, lambda p: kups.HDF5StorageWriter(p, group, state, steps)
+        )
+    print(f"\n`log` of {name}, beside a step of about 1 ms")
+    for what, (seconds, spent, _) in timed(calls).items():
+        print(f"  {what:<28} {spent * 1e6:8.1f} us  whole step {seconds / steps * 1e3:6.2f} ms")
+
+
 def write(name, steps, state):
     payload = steps * sum(x.nbytes for x in state.values())
     calls = {
         "h5py by hand, in batches": functools.partial(by_hand, state, steps),
+        "h5py by hand, in the loop": functools.partial(in_a_loop, state, steps),
         "HDF5StorageWriter": functools.partial(by_writer, state, steps),
         "SaveLogger": functools.partial(by_saver, state, steps),
     }
@@ -149,44 +214,82 @@ def blocks():
         print(f"  {what:<28} {seconds / steps * 1e6:8.2f} us an entry {seconds / base:6.1f}x")
 
 
-def read():
-    path = pathlib.Path(tempfile.mkdtemp()) / "a.h5"
-    steps, state = 1_000_000, {"x": jnp.float32(0)}
-    by_hand(state, steps, path.with_name("hand.h5"), batch=100_000)
-    columns = np.arange(steps, dtype=np.float32)
-    schema = {"frames": WriterGroupConfig(lambda s: s)}
-    with HDF5StorageWriter(path, schema, state, steps) as writer:
-        writer._book.append("frames", np.arange(steps), [columns])
+def read(steps=1_000_000):
+    """One scalar of many steps, and 1000 rows of it."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    values = np.random.default_rng(0).random(steps, np.float32)
+    state = {"x": jnp.float32(0)}
+    schema = {"frames": WriterGroupConfig(everything)}
+    with HDF5StorageWriter(folder / "chiplog.h5", schema, state, steps) as writer:
+        writer._book.append("frames", np.arange(steps), [values])
+    with h5py.File(folder / "hand.h5", "w", libver="latest") as file:
+        file.create_dataset("x", data=values, chunks=(8192,))
+    some = slice(steps // 2, steps // 2 + 1000)
 
-    def whole(_):
-        with HDF5StorageReader(path) as reader:
-            reader.focus_group("frames")[:]["x"]
-        return 0.0
+    def ours(index):
+        with HDF5StorageReader(folder / "chiplog.h5") as reader:
+            return reader.focus_group("frames")[index]["x"]
 
-    def part(_):
-        with HDF5StorageReader(path) as reader:
-            reader.focus_group("frames")[500_000:501_000]["x"]
-        return 0.0
+    def by_h5py(index):
+        with h5py.File(folder / "hand.h5") as file:
+            return file["x"][index]
 
-    def raw(index):
-        def call(_):
-            with h5py.File(path.with_name("hand.h5")) as file:
-                file["x"][index]
-            return 0.0
+    readers = {"HDF5StorageReader": ours, "h5py by hand": by_h5py}
+    if _has("zarr"):
+        import zarr
 
-        return call
+        array = zarr.create_array(
+            folder / "a.zarr", shape=(steps,), chunks=(8192,), dtype="f4", compressors=None
+        )
+        array[:] = values
+        readers["zarr"] = lambda index: zarr.open_array(folder / "a.zarr", mode="r")[index]
+    if _has("pyarrow"):
+        import pyarrow
+        import pyarrow.parquet as parquet
 
-    found = timed(
-        {
-            "all, h5py by hand": raw(slice(None)),
-            "all, HDF5StorageReader": whole,
-            "1000 rows, h5py by hand": raw(slice(500_000, 501_000)),
-            "1000 rows, HDF5StorageReader": part,
-        }
-    )
-    print(f"\nreading one scalar of {steps} steps")
-    for what, (seconds, _, _) in found.items():
-        print(f"  {what:<28} {seconds * 1e3:8.2f} ms")
+        table = pyarrow.table({"x": values})
+        parquet.write_table(table, folder / "a.parquet", compression="none")
+
+        def by_parquet(index):
+            return parquet.read_table(folder / "a.parquet")["x"].to_numpy()[index]
+
+        readers["parquet"] = by_parquet
+    if _has_kups():
+        from kups.core import storage as kups
+
+        group = {"frames": kups.WriterGroupConfig(everything, kups.EveryNStep(1))}
+        with kups.HDF5StorageWriter(folder / "kups.h5", group, state, steps):
+            pass
+        # Its own writer would take minutes, so its file gets the numbers afterwards.
+        with h5py.File(folder / "kups.h5", "r+") as file:
+            file.visititems(lambda _, x: _fill(x, values))
+
+        def by_kups(index):
+            with kups.HDF5StorageReader(folder / "kups.h5") as reader:
+                return reader.focus_group(lambda s: s["frames"])[index]["x"]
+
+        readers["kUPS"] = by_kups
+    for name, index in (("all", slice(None)), ("1000 rows", some)):
+        for reader in readers.values():
+            assert (np.asarray(reader(index)) == values[index]).all()
+        calls = {what: functools.partial(_read, one, index) for what, one in readers.items()}
+        print(f"\nreading one scalar of {steps} steps: {name}")
+        for what, (seconds, _, _) in timed(calls, 9).items():
+            print(f"  {what:<28} {seconds * 1e3:8.2f} ms")
+
+
+def _read(reader, index, _):
+    reader(index)
+    return 0.0
+
+
+def _fill(x, values):
+    if isinstance(x, h5py.Dataset) and x.shape == values.shape and x.dtype == values.dtype:
+        x[...] = values
+
+
+def _has(name):
+    return importlib.util.find_spec(name) is not None
 
 
 def _has_kups():

@@ -55,8 +55,11 @@ def found(group: Any, name: str) -> Any:
     if len(parts) > DEEPEST:
         raise StorageError(f"The file is nested too deeply at {name[:40]!r}.")
     for part in parts:
-        link = group.get(part, getlink=True)
-        if not isinstance(link, h5py().HardLink):
+        try:
+            link = group.id.links.get_info(part.encode())
+        except KeyError:
+            link = None
+        if link is None or link.type != h5py().h5l.TYPE_HARD:
             raise StorageError(f"{name!r} is missing from the file, or is a link to elsewhere.")
         group = group[part]
     if getattr(getattr(group, "dtype", None), "hasobject", False):
@@ -67,8 +70,7 @@ def found(group: Any, name: str) -> Any:
 def column_of(file: Any, group: str, leaf: str) -> Column:
     """Find a column of a group, and its tail if it has one."""
     data = found(file, f"{group}/{leaf}")
-    load_filters_of(data)
-    has_tail = f"{TAILS}/{group}/{leaf}" in file
+    has_tail = load_filters_of(data) and data.chunks[0] > 1
     return Column(data, found(file, f"{TAILS}/{group}/{leaf}") if has_tail else None)
 
 

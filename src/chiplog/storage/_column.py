@@ -22,13 +22,15 @@ class Column:
 
     def __init__(self, data: Any, tail: Any = None) -> None:
         self.data, self.tail = data, tail
-        self._part = None if tail is None else np.empty(tail.shape, tail.dtype)
+        self._part: Array | None = None  # What is in the tail.
 
     def append(self, block: Any, first: int) -> None:
         """Append rows, an array or a list, of which there are `first` already."""
-        if self._part is None:
+        if self.tail is None:
             _write(self.data, block, first)
             return
+        if self._part is None:
+            self._part = np.empty(self.tail.shape, self.tail.dtype)
         chunk, done = len(self._part), 0
         at = begin = first % chunk
         while done < len(block):

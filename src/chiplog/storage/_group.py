@@ -35,13 +35,13 @@ class GroupReader:
     def _load(self) -> None:
         self._file = self._reader._file
         group = found(self._file, self.name)
-        self._structure: Json = json.loads(get(group, "structure"))
-        self.is_timed = bool(get(group, "timed"))
-        self._steps = column_of(self._file, self.name, str(get(group, "step")))
+        table: Json = json.loads(get(group, "table"))
+        self._structure: Json = table["structure"]
+        self.about: Json = table["about"]
+        self.is_timed, self._step = bool(table["timed"]), str(table["step"])
         self._rows = found(self._file, f"{ROWS}/{self.name}")
         self._columns: dict[str, tuple[Column | None, str, tuple[int, ...], str]] = {}
-        self.about: Json = json.loads(get(group, "about"))
-        types = json.loads(get(group, "types"))
+        types = table["types"]
         for leaf in leaf_names(self._structure):
             real, shape, key = types[leaf]
             shape = tuple(int(n) for n in shape)
@@ -59,7 +59,9 @@ class GroupReader:
     @guarded
     def steps(self) -> np.ndarray[Any, Any]:
         """The steps of the rows."""
-        return rows_of(self._steps, 0, len(self))  # type: ignore[no-any-return]
+        count = len(self)
+        steps = column_of(self._file, self.name, self._step)
+        return rows_of(steps, 0, count)  # type: ignore[no-any-return]
 
     def __getitem__(self, index: Any) -> Any:
         count = len(self)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import LogValueError
-from ._h5py import get
 from ._table import Form
 
 # What a leaf of a view may be called, and what it is in H5MD.
@@ -71,9 +70,9 @@ def add_h5md(file: Any, forms: Sequence[Form]) -> None:
             else:
                 element = observables.create_group(leaf)
             element["value"] = group[leaf]
-            element["step"] = group[get(group, "step")]
+            element["step"] = group[form.step]
             # Many programs want a time, too; if there is none, steps have to do.
-            element["time"] = group["time" if "time" in leaves else get(group, "step")]
+            element["time"] = group["time" if "time" in leaves else form.step]
 
 
 def _dimension(form: Form) -> int:

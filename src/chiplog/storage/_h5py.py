@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._extras import load
 from ..errors import LogValueError, StorageError
 
@@ -26,10 +28,12 @@ def put_text(of: Any, name: str, text: str) -> None:
 
 def get(of: Any, name: str) -> Any:
     """Read an attribute: a number or text."""
-    if of.attrs.get_id(name).dtype.hasobject:
+    attribute = of.attrs.get_id(name)
+    if attribute.dtype.hasobject or attribute.shape:
         raise StorageError(f"The attribute {name!r} is not of a type that chiplog writes.")
-    value = of.attrs[name]
-    return value.decode() if isinstance(value, bytes) else value
+    value = np.zeros((), attribute.dtype)
+    attribute.read(value)
+    return value.item().decode() if value.dtype.kind == "S" else value.item()
 
 
 def filters(compression: str | None) -> dict[str, Any]:
@@ -46,8 +50,9 @@ def filters(compression: str | None) -> dict[str, Any]:
     return {"compression": compression, "shuffle": True}
 
 
-def load_filters_of(data: Any) -> None:
-    """Make sure that a dataset can be read, if it is compressed with what h5py does not have."""
+def load_filters_of(data: Any) -> bool:
+    """Say whether a dataset is compressed, and make sure that it can be read."""
     made = data.id.get_create_plist()
     if any(made.get_filter(i)[0] == ZSTD for i in range(made.get_nfilters())):
         load("hdf5plugin", f"Reading {data.name!r}, which is compressed with zstd,", "zstd")
+    return bool(made.get_nfilters())

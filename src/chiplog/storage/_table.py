@@ -15,7 +15,7 @@ import numpy as np
 from ._column import Column
 from ._dtypes import DTYPE, KEY, Stored, to_file
 from ._file import RESERVE, ROWS, TAILS
-from ._h5py import get, put_text
+from ._h5py import put_text
 from ._tree import Json
 
 ROWS_IN_CHUNK = 1024  # Of scalars: a page, so that little of the last one is wasted.
@@ -36,6 +36,11 @@ class Form(NamedTuple):
     timed: bool  # Whether it has rows; else there is just one.
     about: Json = {}  # Whatever else there is to know about it.
 
+    @property
+    def step(self) -> str:
+        """The name of the dataset of the steps."""
+        return "step" if "step" not in {leaf for leaf, _ in self.columns} else "_step"
+
 
 class Table:
     """A group of the file: rows of several columns, or just one row if there is no time axis."""
@@ -49,8 +54,7 @@ class Table:
         tails = file.get(f"{TAILS}/{form.name}", {})
         self._columns = [Column(group[leaf], tails.get(leaf)) for leaf in names]
         self._stored = [form.columns[i][1] for i in self._which]
-        step = get(group, "step")
-        self._step = Column(group[step], tails.get(step))
+        self._step = Column(group[form.step], tails.get(form.step))
         self._rows = file[f"{ROWS}/{form.name}"]
         self.rows = 0
 
@@ -58,19 +62,21 @@ class Table:
     def create(file: Any, form: Form, expected: int | None, options: dict[str, Any]) -> None:
         """Make the datasets of a table. `expected` is how many rows there will be, perhaps."""
         group = file.create_group(form.name)
-        step = "step" if "step" not in {leaf for leaf, _ in form.columns} else "_step"
         types = {leaf: [s.real, list(s.shape), s.key] for leaf, s in form.columns}
-        group.attrs["timed"] = form.timed
-        put_text(group, "step", step)
-        put_text(group, "structure", json.dumps(form.structure))
-        put_text(group, "about", json.dumps(form.about))
-        put_text(group, "types", json.dumps(types))
+        described = {
+            "structure": form.structure,
+            "types": types,
+            "timed": form.timed,
+            "step": form.step,
+            "about": form.about,
+        }
+        put_text(group, "table", json.dumps(described))
         file.create_dataset(f"{ROWS}/{form.name}", data=np.int64(0))
         some, more = (ROWS_IN_CHUNK, STEPS_IN_CHUNK) if (expected or 0) < MANY else (MORE, MORE)
         if expected:  # So that all chunks are about full in the end.
             some, more = (-(-expected // -(-expected // rows)) for rows in (some, more))
-        steps = _column(file, group, step, STEP, more if form.timed else 1, GZIP)
-        steps.make_scale(step)
+        steps = _column(file, group, form.step, STEP, more if form.timed else 1, GZIP)
+        steps.make_scale(form.step)
         for leaf, stored in form.columns:
             if 0 not in stored.shape:
                 if form.timed:
