@@ -135,29 +135,37 @@ def beside(name, state, steps=300):
             x = jnp.tanh(x @ x)
         return {key: value + 0 * x[0, 0] for key, value in state.items()}, x
 
-    def run(path, writer):
+    def run(log):
         now, x, spent = state, jnp.eye(200), []
-        with writer(path) as logger:
-            for i in range(steps):
-                now, x = work(now, x)
-                jax.block_until_ready((now, x))
-                begun = time.perf_counter()
-                logger.log(now, i)
-                spent.append(time.perf_counter() - begun)
+        for i in range(steps):
+            now, x = work(now, x)
+            jax.block_until_ready((now, x))
+            begun = time.perf_counter()
+            log(now, i)
+            spent.append(time.perf_counter() - begun)
         return statistics.median(spent)
+
+    def with_logger(make, path):
+        with make(path) as logger:
+            return run(logger.log)
+
+    packed = jax.jit(lambda state: jnp.concatenate([x.ravel() for x in state.values()]))
 
     schema = {"frames": WriterGroupConfig(everything)}
     calls = {
-        "HDF5StorageWriter": lambda path: run(path, lambda p: HDF5StorageWriter(p, schema, state)),
-        "SaveLogger": lambda path: run(path, SaveLogger),
-        "nothing": lambda path: run(path, lambda _: chiplog.loggers.NullLogger()),
+        "HDF5StorageWriter": functools.partial(
+            with_logger, lambda path: HDF5StorageWriter(path, schema, state)
+        ),
+        "SaveLogger": functools.partial(with_logger, SaveLogger),
+        "one jitted copy": lambda _: run(lambda state, i: packed(state)),
+        "nothing": lambda _: run(lambda state, i: None),
     }
     if _has_kups():
         from kups.core import storage as kups
 
         group = {"frames": kups.WriterGroupConfig(everything, kups.EveryNStep(1))}
-        calls["kUPS"] = lambda path: run(
-            path, lambda p: kups.HDF5StorageWriter(p, group, state, steps)
+        calls["kUPS"] = functools.partial(
+            with_logger, lambda path: kups.HDF5StorageWriter(path, group, state, steps)
         )
     print(f"\n`log` of {name}, beside a step of about 1 ms")
     for what, (seconds, spent, _) in timed(calls).items():

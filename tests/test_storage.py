@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from typing import NamedTuple
 
@@ -642,6 +643,249 @@ def test_arrays_that_change_are_refused_with_both_types(tmp_path):
     assert read(tmp_path / "a.h5")["x"].tolist() == [[0] * 3, [1] * 3]
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "message"),
+    [
+        (jnp.float32(1), jnp.int32(5), r"expected float32\[\], got int32\[\]"),
+        (jnp.ones(1000), jnp.ones(1000, jnp.int32), r"expected float32\[1000\], got int32"),
+        (1, 2.5, "expected int32"),
+        ({"a": 1, "b": 2}, {"b": 1, "c": 2}, "its structure has changed"),
+        (jax.random.key(0), jax.random.key_data(jax.random.key(0)), "has changed at step 1"),
+    ],
+)
+def test_types_that_change_are_refused(first, then, message, tmp_path):
+    schema = {"frames": WriterGroupConfig(lambda s: s)}
+    with HDF5StorageWriter(tmp_path / "a.h5", schema, first) as writer:
+        writer.log(first, 0)
+        with pytest.raises(errors.StorageError, match=message):
+            writer.log(then, 1)
+        writer.log(first, 2)
+    assert jax.tree.map(len, read(tmp_path / "a.h5")) == jax.tree.map(lambda _: 2, first)
+
+
+def test_types_that_change_have_tables_of_their_own(tmp_path):
+    values = [jnp.float32(2), jnp.int32(3), np.float64(4.5)]
+    with SaveLogger(tmp_path / "a.h5") as logger:
+        for i, x in enumerate(values):
+            logger.log({"x": x, "x#1": i}, i)
+        logger.log({"key": jax.random.key(5)}, 3)
+    logs = chiplog.load(tmp_path / "a.h5")
+    found = {name: (x.dtype.name, x.tolist()) for name, x in logs.items() if name != "key"}
+    assert found == {
+        "x": ("float32", [2.0]),
+        "x#1": ("int64", [0, 1, 2]),
+        "x#1#": ("int32", [3]),
+        "x#2": ("float64", [4.5]),
+    }
+    assert (logs["key"] == jax.random.key(5)).all()
+    with (
+        pytest.raises(errors.StorageError, match="cannot be stored"),
+        SaveLogger(tmp_path / "b.h5") as logger,
+    ):
+        logger.log({"y": np.zeros(2, [("a", "f4")])}, 9)
+
+
+def test_blocks_come_from_any_thread(tmp_path):
+    def hundred():
+        lax.scan(lambda c, i: (chiplog.log({"i": i}, step=i), (c, None))[1], 0, jnp.arange(100))
+
+    _, logs = chiplog.spool(hundred)()
+    with SaveLogger(tmp_path / "a.h5") as logger:
+
+        def log():
+            for i in range(50):
+                logger.log({f"y{i}": i}, i)
+
+        thread = threading.Thread(target=log)
+        thread.start()
+        for _ in range(10):
+            logger.log_many(logs)
+        thread.join()
+    assert len(chiplog.load(tmp_path / "a.h5")["i"]) == 1000
+
+
+def test_steps_are_whole_numbers(tmp_path):
+    schema = {"frames": WriterGroupConfig(lambda s: s)}
+    with HDF5StorageWriter(tmp_path / "a.h5", schema, 1.0) as writer:
+        for step in (0.5, 2**63, -(2**63) - 1):
+            with pytest.raises(ValueError, match="integers of 64 bits"):
+                writer.log(1.0, step)
+        writer.log(1.0, np.int8(-3))
+    with HDF5StorageReader(tmp_path / "a.h5") as reader:
+        assert reader.steps("frames").tolist() == [-3]
+
+
+@pytest.mark.parametrize("resume", [None, "yes", 2.5])
+def test_where_to_go_on_is_a_step(resume, tmp_path):
+    with pytest.raises(TypeError, match="`resume` is True, False, or the last step"):
+        SaveLogger(tmp_path / "a.h5", resume=resume)
+    with pytest.raises(ValueError, match="use one"):
+        SaveLogger(tmp_path / "a.h5", "w", resume=True)
+
+
+def test_a_run_that_goes_on_keeps_what_is_known_about_it(tmp_path):
+    path = tmp_path / "a.h5"
+    with SaveLogger(path, config={"rate": 1}, attributes={"who": "me"}) as logger:
+        logger.log({"x": 1}, 0)
+    with chiplog.open(path) as reader:
+        start = reader.meta["start"]
+    with SaveLogger(path, resume=np.True_) as logger:
+        logger.log({"x": 2}, 1)
+    with chiplog.open(path) as reader:
+        assert reader.meta["config"] == {"rate": 1}
+        assert reader.meta["attributes"] == {"who": "me"}
+        assert reader.meta["start"] == start < reader.meta["resumed"][0]
+    with SaveLogger(path, resume=1000) as logger:
+        logger.log({"x": 3}, 2)
+    with chiplog.open(path) as reader:
+        assert reader.steps_run == 3
+
+
+def test_a_file_is_where_it_is_whatever_it_is_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    schema = {"frames": WriterGroupConfig(lambda s: s)}
+    (tmp_path / "link.h5").symlink_to(tmp_path / "a.h5")
+    with HDF5StorageWriter("a.h5", schema, 1.0) as writer:
+        with pytest.raises(errors.LogFileError, match="is being written by process"):
+            HDF5StorageWriter("link.h5", schema, 1.0, resume=True).__enter__()
+        with HDF5StorageReader("link.h5") as reader:
+            assert reader.status == "running"
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        writer.log(1.0, 0)
+    assert read(tmp_path / "a.h5").tolist() == [1]
+    with HDF5StorageWriter(tmp_path / "link.h5", schema, 1.0, resume=True) as writer:
+        writer.log(2.0, 1)
+    assert (tmp_path / "link.h5").is_symlink()
+    assert read(tmp_path / "a.h5").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"step": 1, "_step": 2},
+        {"step": {"a": 1}},
+        {"_size_3": np.ones(3, np.float32)},
+        {"\ud800": 1},
+        {"": 1},
+        {"a/b": 1, "a.b": 2},
+    ],
+)
+def test_leaves_are_called_anything(tree, tmp_path):
+    path = write(tmp_path / "a.h5", lambda s: s, [tree, tree])
+    rows = read(path)
+    assert jax.tree.structure(rows) == jax.tree.structure(tree)
+    for row, value in zip(jax.tree.leaves(rows), jax.tree.leaves(tree), strict=True):
+        assert (row == np.stack([value, value])).all()
+
+
+def test_parts_of_rows_are_read_alone(tmp_path):
+    states = [{"x": jnp.full(3, i), "deep": {"e": 2 * i, "none": None}} for i in range(4)]
+    path = write(tmp_path / "a.h5", lambda s: s, states)
+    with chiplog.open(path) as reader:
+        frames = reader.focus_group("frames")
+        assert frames["deep"]["e"][1:3].tolist() == [2, 4]
+        assert frames["deep"][:]["e"].tolist() == [0, 2, 4, 6]
+        assert [int(row["deep"]["e"]) for row in frames] == [0, 2, 4, 6]
+        assert list(frames["deep"]["e"].to_pandas()["e"]) == [0, 2, 4, 6]
+        assert len(frames.to_pandas()) == 4
+        assert "4 rows of 'frames' (deep/e: int32[], x: int32[3])" in repr(frames)
+        assert "finished, 4 steps; 'frames'" in repr(reader)
+        with pytest.raises(errors.StorageError, match="no 'y', but 'deep', 'x'"):
+            frames["y"]
+    with pytest.raises(errors.StorageError, match="is closed"):
+        frames[:]
+    schema = {
+        "once": WriterGroupConfig(lambda s: s, Once()),
+        "none": WriterGroupConfig(lambda s: s, Steps(9)),
+    }
+    with HDF5StorageWriter(tmp_path / "b.h5", schema, 1.0) as writer:
+        writer.log(1.0, 0)
+    with chiplog.open(tmp_path / "b.h5") as reader:
+        assert [float(row) for row in reader.focus_group("once")] == [1]
+        assert len(reader.focus_group("none").to_pandas()) == 0
+
+
+def test_mistakes_are_explained(tmp_path):
+    def attempt(schema, state=None, **options):
+        return HDF5StorageWriter(tmp_path / "a.h5", schema, state, **options)
+
+    frames = {"frames": WriterGroupConfig(lambda s: s["x"])}
+    with pytest.raises(TypeError, match="at 'name'"):
+        attempt(frames, {"x": 1.0, "name": "argon"})
+    with pytest.raises(errors.StorageError, match="'a/name' is 'argon', of type str"):
+        attempt({"f": WriterGroupConfig(lambda s: {"a": {"name": "argon"}})}, 1.0)
+    with pytest.raises(TypeError, match=r"Write `Once\(\)`"):
+        WriterGroupConfig(lambda s: s, Once)
+    with pytest.raises(TypeError, match="the state comes after it"):
+        attempt(jnp.zeros(2), frames)
+    with attempt(frames, {"x": 1.0}) as writer:
+        with pytest.raises(TypeError, match="inside of a function that JAX traces"):
+            jax.jit(lambda x: writer.log({"x": x}, 0))(1.0)
+        with pytest.raises(KeyError) as caught:
+            writer.log({"y": 1.0}, 3)
+        assert "'frames' at step 3" in caught.value.__notes__[-1]
+    with pytest.raises(TypeError, match="classes by name"):
+        chiplog.open(tmp_path / "a.h5", classes=[Inner])
+    path = write(tmp_path / "b.h5", lambda s: Inner(s, s), [1.0])
+    with chiplog.open(path, classes={"Inner": State}) as reader:
+        frames = reader.focus_group("frames")
+        with pytest.raises(TypeError, match="does not take b, a"):
+            frames[:]
+
+
+def test_one_row_of_a_group_without_time_however_many_threads(tmp_path):
+    schema = {"start": WriterGroupConfig(lambda s: s, Once())}
+    barrier = threading.Barrier(4)
+
+    def log(i):
+        barrier.wait()
+        writer.log(jnp.float32(i), i)
+
+    with HDF5StorageWriter(tmp_path / "a.h5", schema, jnp.float32(0)) as writer:
+        threads = [threading.Thread(target=log, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with HDF5StorageReader(tmp_path / "a.h5") as reader:
+        assert len(reader.focus_group("start")) == 1
+
+
+def test_a_disk_that_fills_up_while_a_run_is_taken_up_loses_nothing(tmp_path):
+    code = """
+        import resource, sys, jax.numpy as jnp, chiplog
+        from chiplog.storage import *
+        schema = {
+            "frames": WriterGroupConfig(lambda s: s),
+            "start": WriterGroupConfig(lambda s: s, Once()),
+        }
+        x = jnp.zeros(int(sys.argv[2]))
+        try:
+            for limit in sys.argv[3:]:
+                most = (int(limit), resource.RLIM_INFINITY)
+                resource.setrlimit(resource.RLIMIT_FSIZE, most)
+            with HDF5StorageWriter(sys.argv[1], schema, x, resume=True) as writer:
+                for i in range(300):
+                    writer.log(x, i)
+        except OSError as error:
+            print("refused", error)
+    """
+    path = tmp_path / "a.h5"
+    ran = in_process(code, path, 1000)
+    assert ran.returncode == 0, ran.stderr
+    for limit in (100_000, 600_000, 1_500_000):
+        ran = in_process(code, path, 1000, limit)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.startswith("refused")
+        assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
+        with HDF5StorageReader(path) as reader:
+            assert len(reader.focus_group("frames")) == 300
+    ran = in_process(code, tmp_path / "b.h5", 500_000, 1_500_000)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("refused")
+
+
 def test_an_error_of_the_writing_is_raised_by_the_next_log_and_at_the_end(tmp_path):
     directory = tmp_path / "gone"
     schema = {"frames": WriterGroupConfig(lambda s: s)}
@@ -784,8 +1028,19 @@ def test_links_and_sizes_are_not_believed(tmp_path):
     with h5py.File(path, "r+") as file:
         del file["frames/x"]
         file.create_dataset("frames/x", (2, 10**9), "f4", chunks=(1, 1024))
-    with pytest.raises(errors.StorageError, match="claims to hold more"):
+    with pytest.raises(errors.StorageError, match="of another shape"):
         read(path)
+    huge = write(tmp_path / "b.h5", lambda s: jnp.zeros(1 << 14) + s, [1.0, 2.0])
+    with h5py.File(huge, "r+") as file:
+        del file["frames/value"], file["_ran"]
+        file.create_dataset("frames/value", (2, 1 << 14), "f4", chunks=(1, 1024))
+        file.create_dataset("_ran", (1 << 40,), "i8")
+    with pytest.raises(errors.StorageError, match="claims to hold more"):
+        read(huge)
+    with HDF5StorageReader(huge) as reader:
+        assert reader.status == "finished"
+        with pytest.raises(errors.StorageError, match="not a number"):
+            reader.steps_run  # noqa: B018
     with h5py.File(path) as file:
         table = file["frames"].attrs["table"].decode()
     there = json.dumps(json.loads(table)["structure"])
@@ -798,6 +1053,31 @@ def test_links_and_sizes_are_not_believed(tmp_path):
             put_text(file["frames"], "table", table.replace(there, structure))
         with pytest.raises(errors.StorageError):
             read(path)
+
+
+def test_numbers_of_other_files_are_not_read(tmp_path):
+    other = tmp_path / "other.bin"
+    other.write_bytes(np.arange(8, dtype=np.float32).tobytes())
+    path = write(tmp_path / "a.h5", lambda s: {"x": s, "y": s}, [1.0, 2.0])
+    with h5py.File(path, "r+") as file:
+        del file["frames/x"]
+        file["frames"].create_dataset("x", (2,), "f4", external=[(str(other), 0, 8)])
+    with pytest.raises(errors.StorageError, match="stored elsewhere"):
+        read(path)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = np.arange(2, dtype=np.float32)
+    virtual = h5py.VirtualLayout((2,), "f4")
+    virtual[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "x", (2,))
+    with h5py.File(path, "r+") as file:
+        del file["frames/x"]
+        file["frames"].create_virtual_dataset("x", virtual)
+    with pytest.raises(errors.StorageError, match="stored elsewhere"):
+        read(path)
+    with h5py.File(path, "r+") as file:
+        del file["frames/x"]
+        file["frames/x"] = file["frames/y"]
+    with pytest.raises(errors.StorageError, match="the same dataset"):
+        read(path)
 
 
 def test_damaged_files_are_errors_and_nothing_else(tmp_path):

@@ -130,6 +130,8 @@ _FLOATS = (np.float16, np.float32, np.float64)
 
 def _step_columns(name: str, at: Any, mask: Any) -> dict[str, Any]:
     """One column, if all lanes that logged were at the same step."""
+    if not len(at):
+        return _columns(name, at, mask)
     rows, real = at.reshape(len(at), -1), mask.reshape(len(mask), -1)
     first = np.take_along_axis(rows, real.argmax(1)[:, None], 1)
     if np.all((rows == first) | ~real):

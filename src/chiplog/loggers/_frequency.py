@@ -182,8 +182,10 @@ def as_frequency(given: Frequency | int | None) -> Frequency:
         return Steps(-math.inf)  # All of them.
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         return EveryNStep(int(given))
+    hint = f" Write `{given.__name__}()`." if isinstance(given, type) else ""
     raise LogTypeError(
-        f"`every` is a number of steps, or a frequency such as `EverySeconds(5)`, not {given!r}."
+        f"How often to log is a number of steps, or a frequency such as `EverySeconds(5)`, not "
+        f"{given!r}.{hint}"
     )
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax_compat import is_key
+from .._jax_compat import is_key, key_impl
 from .._logdict import LogDict
 from .._per_function import PerFunction
 from ..errors import LogTypeError, LogValueError
@@ -33,6 +33,8 @@ class Place(NamedTuple):
     start: int
     shape: tuple[int, ...]
     is_packed: bool
+    dtype: str
+    key: str = ""  # What makes keys of the numbers, if they were keys.
 
 
 @jax.tree_util.register_static
@@ -47,7 +49,7 @@ class Layout(NamedTuple):
         They may have an axis of rows in front; what is not packed may be a list of rows.
         """
         values = {}
-        for name, array, start, shape, is_packed in self.places:
+        for name, array, start, shape, is_packed, *_ in self.places:
             part = arrays[array]
             if is_packed:
                 part = part[..., start : start + math.prod(shape)].reshape(rows + shape)
@@ -136,10 +138,12 @@ def packed(values: Values) -> tuple[Layout, list[Any]]:
     arrays: list[Any] = []
     small: dict[Any, tuple[int, list[Any]]] = {}
     for name, value in values.items():
+        key = ""
         if is_key(value):
-            value = jax.random.key_data(value)
+            key, value = key_impl(value.dtype), jax.random.key_data(value)
+        about = (str(value.dtype), key)
         if value.size > SMALL:
-            places.append(Place(name, len(arrays), 0, value.shape, False))
+            places.append(Place(name, len(arrays), 0, value.shape, False, *about))
             arrays.append(jnp.copy(value))
             continue
         if value.dtype not in small:
@@ -147,7 +151,7 @@ def packed(values: Values) -> tuple[Layout, list[Any]]:
             arrays.append(None)
         array, parts = small[value.dtype]
         start = sum(part.size for part in parts)
-        places.append(Place(name, array, start, value.shape, True))
+        places.append(Place(name, array, start, value.shape, True, *about))
         parts.append(value.ravel())
     for array, parts in small.values():
         arrays[array] = jnp.concatenate(parts)
@@ -171,7 +175,9 @@ def _copies(values: Values) -> Copies:
         raise
     except ValueError:
         alone = enumerate(arrays.items())
-        layout = Layout(tuple(Place(name, i, 0, x.shape, False) for i, (name, x) in alone))
+        layout = Layout(
+            tuple(Place(name, i, 0, x.shape, False, str(x.dtype)) for i, (name, x) in alone)
+        )
         copied = [jnp.copy(x) for x in arrays.values()]
     return Copies(layout, copied, rest, tuple(values))
 

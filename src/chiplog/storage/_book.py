@@ -14,20 +14,35 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import LogFileError, LogValueError
+import numpy as np
+
+from ..errors import LogFileError, LogTypeError, LogValueError
 from ..loggers._paths import StrPath, writable
-from ._file import RESERVE, create, reserve, trim
+from ._file import RESERVE, create, reserve, room_for, trim
 from ._heal import copy_rows, replace
 from ._lock import Lock
+from ._meta import resumed
 from ._reader import HDF5StorageReader
 from ._table import Form, Table
 from ._tree import Json
 
 
-def check_mode(mode: str) -> None:
-    """Refuse a mode that is not known."""
+def check_mode(mode: str, resume: Any = False) -> int | bool:
+    """Refuse modes that are not known; return where to go on: True, False, or a step."""
     if mode not in ("x", "w"):
         raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w', or `resume=True`.")
+    if isinstance(resume, (bool, np.bool_)):
+        resume = bool(resume)
+    elif isinstance(resume, (int, np.integer)):
+        resume = int(resume)
+    else:
+        raise LogTypeError(
+            f"`resume` is True, False, or the last step to keep, not {resume!r} (of type "
+            f"{type(resume).__name__})."
+        )
+    if mode == "w" and resume is not False:
+        raise LogValueError("`mode='w'` replaces the file, and `resume` goes on with it: use one.")
+    return resume  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -36,17 +51,17 @@ def claimed(path: StrPath, mode: str, resume: bool, writer: str) -> Iterator[tup
 
     It is given back if something goes wrong in the block, and else when the book is closed.
     """
-    path = writable(path, writer)
+    # Wherever it is, by its own name: links and other directories must not lead elsewhere.
+    path = writable(path, writer).resolve()
     lock = Lock(path)
     lock.acquire()
     try:
-        if path.exists() and not resume:
-            if mode == "x":
-                raise LogFileError(
-                    f"{str(path)!r} exists, and nothing in it is lost. Choose another name, "
-                    "`mode='w'` to replace it, or `resume=True` to go on with it."
-                )
-            path.unlink()
+        if path.exists() and not resume and mode == "x":
+            goes_on = "" if writer == "chiplog.save" else ", or `resume=True` to go on with it"
+            raise LogFileError(
+                f"{str(path)!r} exists, and nothing in it is lost. Choose another name, or "
+                f"`mode='w'` to replace it{goes_on}."
+            )
         yield path, lock
     except BaseException:
         lock.release()
@@ -68,6 +83,8 @@ class Book:
         self.path, self._lock, self._meta = path, lock, meta
         self._expected, self._options = expected, options or {}
         self._finish = finish  # Adds something to a new file.
+        self._draft = path.with_name(f".{path.name}.draft")
+        self._where = path  # What is being written: it, or a draft of it.
         self._file: Any = None
         self.forms: dict[str, Form] = {}
         self.tables: dict[str, Table] = {}
@@ -75,42 +92,54 @@ class Book:
         self._budget = 0
 
     def open(self, forms: Sequence[Form]) -> None:
-        """Make the file."""
-        self._create(self.path, forms)
-        self._start()
+        """Make the file, in the place of one that is there."""
+        self._make(forms)
 
     def resume(self, forms: Sequence[Form], last: int | None) -> None:
         """Go on with a file that is there, after a step, or after all that is in it."""
-        ran = self._rewrite(forms, last)
-        self.ran = ran if last is None else last + 1
+        with HDF5StorageReader(self.path) as old:
+            self.ran = old.steps_run if last is None else min(old.steps_run, last + 1)
+            self._meta = resumed(old.meta, self._meta)
+            self._make(forms, old, last)
 
     def add(self, forms: Sequence[Form]) -> None:
         """Add tables."""
         self._file.close()
-        self._rewrite([*self.forms.values(), *forms], None)
-
-    def _rewrite(self, forms: Sequence[Form], last: int | None) -> int:
-        """Make a new file of the rows of the old one, and put it in its place.
-
-        Returns how many steps had run.
-        """
-        draft = self.path.with_name(f".{self.path.name}.draft")
-        draft.unlink(missing_ok=True)  # Of an attempt that was interrupted.
         with HDF5StorageReader(self.path) as old:
-            self._create(draft, forms)
-            copy_rows(old, [self.tables[name] for name in old.groups], last)
-            ran = old.steps_run
-        self._file.flush()
-        replace(draft, self.path)
-        self._start()
-        return ran
+            self._make([*self.forms.values(), *forms], old)
+
+    def _make(
+        self,
+        forms: Sequence[Form],
+        old: HDF5StorageReader | None = None,
+        last: int | None = None,
+    ) -> None:
+        """Make a new file, of the rows of an old one if there is one, and put it in its place."""
+        self._draft.unlink(missing_ok=True)  # Of an attempt that was interrupted.
+        self._where, self._budget = self._draft, 0
+        try:
+            self._create(forms)
+            if old is not None:
+                copy_rows(old, [self.tables[name] for name in old.groups], last, self._append)
+            self._file.flush()
+            self._file.swmr_mode = True  # Before anybody can see it.
+            replace(self._draft, self.path)
+        except BaseException:
+            if self._file:
+                self._file.close()
+            self._draft.unlink(missing_ok=True)
+            raise
+        self._where, self._identity = self.path, os.stat(self.path)
 
     def append(self, name: str, steps: Any, columns: Sequence[Any]) -> None:
         """Append rows to a table, given the arrays of each column."""
         self._check_there()
         table = self.tables[name]
+        self._append(table, steps, table.raw(columns))
+
+    def _append(self, table: Table, steps: Any, blocks: Sequence[Any]) -> None:
         self._reserve(table.size_of(len(steps)))
-        table.append(steps, columns)
+        table.append(steps, blocks)
 
     def note(self, ran: int) -> None:
         """Say how many steps have run."""
@@ -132,10 +161,11 @@ class Book:
                 trim(self.path)
             self._lock.release()
 
-    def _create(self, path: Path, forms: Sequence[Form]) -> None:
-        reserve_for_new(path, RESERVE)
+    def _create(self, forms: Sequence[Form]) -> None:
+        room_for(self._draft, RESERVE)
         schema = {"kind": "dict", "children": [[f.name, {"leaf": f.name}] for f in forms]}
-        self._file = create(path, {"schema": schema, **self._meta})
+        self._file = create(self._draft, {"schema": schema, **self._meta})
+        reserve(self._draft, sum(form.room(self._options) for form in forms) + RESERVE)
         for form in forms:
             Table.create(self._file, form, self._expected, self._options)
         if self._finish is not None:
@@ -146,14 +176,9 @@ class Book:
         self._status = [self._file[name] for name in ("_status", "_end", "_ran")]
         self._status[2][()] = self.ran
 
-    def _start(self) -> None:
-        self._file.swmr_mode = True
-        self._identity = os.stat(self.path)
-        self._budget = 0
-
     def _reserve(self, size: int) -> None:
         if self._budget < size:
-            reserve(self.path, size)
+            reserve(self._where, size)
             self._budget += size
         self._budget -= size - RESERVE
 
@@ -164,10 +189,3 @@ class Book:
             there = False
         if not there:
             raise LogFileError(f"{str(self.path)!r} has been removed while it was being written.")
-
-
-def reserve_for_new(path: Path, size: int) -> None:
-    """See that there is room for a new file at all."""
-    stat = os.statvfs(path.parent)
-    if stat.f_bavail * stat.f_frsize < size:
-        raise LogFileError(f"There is no room for {str(path)!r}: the disk is full.")

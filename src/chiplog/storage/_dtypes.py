@@ -36,12 +36,20 @@ def stored_as(leaf: Any) -> Stored:
         data = jax.eval_shape(jax.random.key_data, leaf)
         return Stored(np.dtype(np.uint32), data.shape, "uint32", key_impl(dtype))
     dtype = np.dtype(dtype)
-    if dtype.kind not in "biufcV":
+    if dtype.kind not in "biufcV" or not _is_known(dtype):
         raise StorageError(
             f"Arrays of {dtype.name} cannot be stored: only numbers can. Leave them out of the "
             "view, or put them into `attributes`."
         )
     return Stored(_in_file(dtype), shape, dtype.name, "")
+
+
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    """Whether there is a way back from its name."""
+    try:
+        return dtype_of(dtype.name) == dtype.newbyteorder("=")
+    except StorageError:
+        return False
 
 
 def stored_of(real: str, shape: tuple[int, ...], key: str) -> Stored:

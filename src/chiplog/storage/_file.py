@@ -35,12 +35,7 @@ def create(path: Path, meta: Json) -> Any:
     """Make a new file. It must not exist."""
     try:
         file = h5py().File(
-            path,
-            "x",
-            libver=("v110", "v110"),
-            fs_strategy="page",
-            fs_page_size=PAGE,
-            locking=False,  # We have a lock of our own; readers, and so this, go without.
+            path, "x", libver=("v110", "v110"), fs_strategy="page", fs_page_size=PAGE
         )
     except OSError as error:
         raise LogFileError(f"Cannot make {str(path)!r}: {error}") from error
@@ -58,6 +53,17 @@ def trim(path: Path) -> None:
     end = end_of(path)
     if end and end < path.stat().st_size:
         os.truncate(path, end)
+
+
+def room_for(path: Path, size: int) -> None:
+    """See that there is room for a new file, which is not made."""
+    try:
+        path.touch()
+        reserve(path, size)
+    except OSError as error:
+        raise LogFileError(f"Cannot make {str(path)!r}: {error}") from error
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def reserve(path: Path, size: int) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from .._extras import load
 from .._logdict import LogDict
 from ..errors import LogTypeError, StorageError
-from ._careful import column_of, found, guarded, rows_of
+from ._careful import check_apart, column_of, found, guarded, number_of, rows_of, whole
 from ._column import Column
 from ._dtypes import dtype_of, from_file, stored_of
 from ._file import ROWS
@@ -25,10 +27,16 @@ if TYPE_CHECKING:
 
 
 class GroupReader:
-    """The rows of a group. Slices read just what they need."""
+    """The rows of a group. Slices read just what they need.
+
+    A slice or a number gives rows, as the tree that the view returned, and a name gives a part of
+    it: `frames["x"][-10:]` reads nothing else.
+    """
+
+    _parts: tuple[str, ...]  # Which part of a row to read; all of it.
 
     def __init__(self, reader: HDF5StorageReader, name: str) -> None:
-        self._reader, self.name = reader, name
+        self._reader, self.name, self._parts = reader, name, ()
         self._load()
 
     @guarded
@@ -37,38 +45,63 @@ class GroupReader:
         group = found(self._file, self.name)
         table: Json = json.loads(get(group, "table"))
         self._structure: Json = table["structure"]
+        for part in self._parts:
+            children = dict(self._structure.get("children", ()))
+            if part not in children:
+                known = ", ".join(map(repr, children)) or "nothing below it"
+                raise StorageError(f"A row of {self.name!r} has no {part!r}, but {known}.")
+            self._structure = children[part]
         self.about: Json = table["about"]
         self.is_timed, self._step = bool(table["timed"]), str(table["step"])
-        self._rows = found(self._file, f"{ROWS}/{self.name}")
         self._columns: dict[str, tuple[Column | None, str, tuple[int, ...], str]] = {}
         types = table["types"]
         for leaf in leaf_names(self._structure):
             real, shape, key = types[leaf]
             shape = tuple(int(n) for n in shape)
-            column = None if 0 in shape else column_of(self._file, self.name, leaf)
+            column = None
+            if 0 not in shape:
+                column = column_of(self._file, self.name, leaf, shape, self.is_timed)
             self._columns[leaf] = (column, str(real), shape, str(key))
+        check_apart([column for column, *_ in self._columns.values() if column is not None])
 
     @guarded
     def __len__(self) -> int:
+        if not self._reader._file:
+            raise StorageError(
+                f"The reader of {str(self._reader.path)!r} is closed. Read inside of its `with`."
+            )
         if self._file is not self._reader._file:  # It was opened again.
             self._load()
-        self._rows.refresh()
-        return max(0, int(self._rows[()]))
+        return max(0, int(number_of(self._file, f"{ROWS}/{self.name}")))
 
     @property
     @guarded
     def steps(self) -> np.ndarray[Any, Any]:
         """The steps of the rows."""
         count = len(self)
-        steps = column_of(self._file, self.name, self._step)
+        steps = column_of(self._file, self.name, self._step, (), True)
         return rows_of(steps, 0, count)  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.is_timed:
+            return iter([self[...]][: len(self)])
+        return (self[row] for row in range(len(self)))
+
+    def __repr__(self) -> str:
+        about = ", ".join(f"{leaf}: {real}{list(s)}" for leaf, (real, s, _) in self.types.items())
+        return f"<{len(self)} rows of {self.name!r} ({about})>"
 
     def __getitem__(self, index: Any) -> Any:
         count = len(self)
+        if isinstance(index, str):
+            part = copy.copy(self)
+            part._parts = (*self._parts, index)
+            part._load()
+            return part
         if not self.is_timed:
             if not count:
                 raise StorageError(f"The group {self.name!r} was never written.")
-            return self._tree(lambda column: column.data[()])
+            return self._tree(whole)
         if index is Ellipsis:
             index = slice(None)
         if isinstance(index, slice):
@@ -84,7 +117,10 @@ class GroupReader:
                 lambda column: rows_of(column, low, high)[[r - low for r in rows]], len(rows)
             )
         if not isinstance(index, (int, np.integer)):
-            raise LogTypeError(f"Rows are taken by slices or numbers, not by {index!r}.")
+            raise LogTypeError(
+                f"Rows are taken by slices or numbers, not by {index!r}. A part of them has a "
+                'name: `frames["x"][10:20]`.'
+            )
         row = int(index) + (count if index < 0 else 0)
         if not 0 <= row < count:
             raise IndexError(
@@ -108,7 +144,7 @@ class GroupReader:
         """Rows as they are in the file, column by column."""
         there = [column for column, *_ in self._columns.values() if column is not None]
         return [
-            rows_of(column, start, stop) if self.is_timed else np.asarray(column.data[()])[None]
+            rows_of(column, start, stop) if self.is_timed else np.asarray(whole(column))[None]
             for column in there
         ]
 
@@ -128,7 +164,9 @@ class GroupReader:
 
     def _logs(self) -> LogDict:
         rows, steps = self[:], self.steps
-        values = rows if isinstance(rows, dict) else {self.name.rpartition("/")[2]: rows}
+        name = (self.name, *self._parts)[-1].rpartition("/")[2]
+        values = rows if isinstance(rows, dict) else {name: rows}
+        values = {key: value for key, value in values.items() if jax.tree.leaves(value)}
         if not self.is_timed:
             return LogDict(values)
         named = {"step": dict.fromkeys(values, steps)}
@@ -156,7 +194,8 @@ class GroupReader:
         def value(leaf: str) -> Any:
             column, real, shape, key = self._columns[leaf]
             if column is None:
-                return np.zeros((*(() if rows is None else (rows,)), *shape), dtype_of(real))
+                empty = np.zeros((*(() if rows is None else (rows,)), *shape), dtype_of(real))
+                return from_file(empty, real, key)
             return from_file(read(column), real, key)
 
         return rebuilt(self._structure, value, self._reader._classes)

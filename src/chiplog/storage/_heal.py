@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,12 @@ from ._table import Form, Table
 BLOCK = 1 << 24  # Bytes that are copied at a time.
 
 
-def copy_rows(reader: HDF5StorageReader, tables: Sequence[Table], last: int | None) -> None:
+def copy_rows(
+    reader: HDF5StorageReader,
+    tables: Sequence[Table],
+    last: int | None,
+    append: Callable[[Table, Any, Sequence[Any]], None],
+) -> None:
     """Copy all complete rows up to a step into tables of the same kind."""
     for table in tables:
         group = reader.focus_group(table.name)
@@ -30,7 +35,7 @@ def copy_rows(reader: HDF5StorageReader, tables: Sequence[Table], last: int | No
         block = max(1, BLOCK // max(1, table.row_bytes))
         for start in range(0, count, block):
             stop = min(start + block, count)
-            table.append_raw(steps[start:stop], group.raw(start, stop))
+            append(table, steps[start:stop], group.raw(start, stop))
 
 
 def _up_to(steps: Any, last: int) -> int:
@@ -62,9 +67,10 @@ def check_same(path: Path, forms: Sequence[Form]) -> None:
 
 def replace(draft: Path, path: Path) -> None:
     """Put a file in the place of another, for good."""
-    descriptor = os.open(draft, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if path.exists():
+        descriptor = os.open(draft, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     os.replace(draft, path)

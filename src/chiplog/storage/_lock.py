@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
+import weakref
 from pathlib import Path
 
 from ..errors import LogFileError
+
+TRIES = 5
 
 
 class Lock:
@@ -19,11 +23,20 @@ class Lock:
 
     def acquire(self) -> None:
         """Take it, or say who has it."""
+        tries = 0
         while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise LogFileError(f"Cannot write to {str(self._of)!r}: {error}") from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
+                tries += 1
+                if tries < TRIES:  # Somebody may just be asking whether it is held.
+                    os.close(descriptor)
+                    time.sleep(0.01)
+                    continue
                 owner = os.read(descriptor, 100).decode(errors="replace") or "another process"
                 os.close(descriptor)
                 raise LogFileError(
@@ -38,6 +51,7 @@ class Lock:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()}".encode())
         self._descriptor = descriptor
+        _held.add(self)
 
     def release(self) -> None:
         """Give it back."""
@@ -60,3 +74,17 @@ class Lock:
         finally:
             os.close(descriptor)
         return False
+
+
+_held: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """A child must not keep what its parent holds, which would outlive it."""
+    for lock in _held:
+        if lock._descriptor is not None:
+            os.close(lock._descriptor)
+            lock._descriptor = None
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -91,13 +91,14 @@ def load(path: StrPath) -> LogDict:
             for key, value in rows["values"].items():
                 one = _series(rows, value, int(group.about["lanes"]))
                 parts.setdefault(key, []).append((rows["order"], one))
-    return from_series(
-        {
-            key if not number else f"{key}#{number}": one
-            for key, some in parts.items()
-            for number, one in enumerate(_joined(key, some))
-        }
-    )
+    series: dict[str, Series] = {}
+    for key, some in parts.items():
+        for number, one in enumerate(_joined(key, some)):
+            name = f"{key}#{number}" if number else key
+            while number and (name in parts or name in series):  # Somebody called it so.
+                name += "#"
+            series[name] = one
+    return from_series(series)
 
 
 def _whole(reader: HDF5StorageReader) -> LogDict:
@@ -126,6 +127,8 @@ def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
     found: list[tuple[Any, Series]] = []
     for order, one in parts:
         for number, (before, other) in enumerate(found):
+            if _types(one) != _types(other):
+                continue
             try:
                 found[number] = np.concatenate([before, order]), other.join(one, key)
                 break
@@ -134,6 +137,10 @@ def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
         else:
             found.append((order, one))
     return [_sorted(one, np.argsort(order, kind="stable")) for order, one in found]
+
+
+def _types(one: Series) -> list[Any]:
+    return [leaf.dtype for leaf in jax.tree.leaves(one.value)]
 
 
 def _sorted(one: Series, sort: Any) -> Series:

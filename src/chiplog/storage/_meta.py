@@ -32,6 +32,13 @@ def gathered(attributes: Mapping[str, Any] | None, config: Any) -> Json:
     }
 
 
+def resumed(before: Json, now: Json) -> Json:
+    """What is known about a run that goes on. It keeps the settings that it gets no new ones of."""
+    kept = {key: now.get(key) or before.get(key) for key in ("attributes", "config")}
+    again = [*before.get("resumed", []), now["start"]]
+    return {**now, **kept, "start": before.get("start", now["start"]), "resumed": again}
+
+
 def plain(value: Any, name: str) -> Any:
     """A setting as JSON can hold it: numbers, strings, lists and dictionaries."""
     if value is None or isinstance(value, (str, bool, int, float)):

@@ -11,15 +11,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import StorageError
+from ..errors import LogTypeError, StorageError
 from ..loggers._paths import StrPath
-from ._careful import found, guarded
+from ._careful import guarded, number_of
 from ._file import FORMAT, STATUS
 from ._group import GroupReader
 from ._h5py import get, h5py
 from ._lock import Lock
 from ._superblock import Mended, says_it_is_written
-from ._tree import Json, Namespace, leaf_names, rebuilt
+from ._tree import Json, Namespace, encoded, leaf_names, rebuilt
 
 
 class HDF5StorageReader:
@@ -29,6 +29,9 @@ class HDF5StorageReader:
         path: The file.
         classes: Classes of the trees that views returned, by name, to make them again. Without
             them, what had a class is a `Namespace`, with the same names.
+
+    `meta` has what is known about the run: "config", "attributes", "start", "host", "command",
+    "versions", "commit", ...
 
     Examples:
         >>> import jax.numpy as jnp, tempfile
@@ -45,8 +48,15 @@ class HDF5StorageReader:
     """
 
     def __init__(self, path: StrPath, classes: Mapping[str, Any] | None = None) -> None:
-        self.path, self._classes = Path(path).expanduser(), classes or {}
+        self.path, self._classes = Path(path).expanduser().resolve(), classes or {}
+        if not isinstance(self._classes, Mapping):
+            raise LogTypeError(
+                f"`classes` are classes by name, such as {{'State': State}}, not {classes!r}."
+            )
         self._open()
+
+    def __repr__(self) -> str:
+        return f"<{str(self.path)!r}: {self.status}, {self.steps_run} steps; {self._known()}>"
 
     @guarded
     def _open(self) -> None:
@@ -59,9 +69,9 @@ class HDF5StorageReader:
         with contextlib.ExitStack() as opened:
             # Where nobody writes, HDF5 must not wait for somebody to mend what is amiss.
             file = opened.enter_context(Mended(self.path)) if crashed else self.path
-            swmr, locking = written and not crashed, {} if crashed else {"locking": False}
+            swmr = written and not crashed
             self._file = opened.enter_context(
-                h5py().File(file, "r", swmr=swmr, libver="latest", rdcc_nbytes=1 << 23, **locking)
+                h5py().File(file, "r", swmr=swmr, libver="latest", rdcc_nbytes=1 << 23)
             )
             self._read_meta()
             self._opened = opened.pop_all()
@@ -109,7 +119,7 @@ class HDF5StorageReader:
     def status(self) -> str:
         """How the run ended: "finished", "failed", or "running"; "crashed" if nobody writes."""
         self._renew()
-        status = STATUS[int(self._fresh("_status")[()])]
+        status = STATUS[int(number_of(self._file, "_status"))]
         if status == "running" and not Lock(self.path).is_held():
             return "crashed"
         return status
@@ -118,12 +128,12 @@ class HDF5StorageReader:
     @guarded
     def steps_run(self) -> int:
         """How many steps the run had when it was last written."""
-        return int(self._fresh("_ran")[()])
+        return int(number_of(self._file, "_ran"))
 
     def focus_group(self, which: str | Callable[[Any], Any]) -> GroupReader:
         """A group, by name or by a function of the schema: `lambda s: s["frames"]`, `s.frames`."""
         if isinstance(which, str):
-            name = which
+            name = which if which in self.groups else encoded(which)
         else:
             schema = _attributes(rebuilt(self._schema, str, {}))
             try:
@@ -140,12 +150,6 @@ class HDF5StorageReader:
 
     def _known(self) -> str:
         return ", ".join(map(repr, self.groups))
-
-    def _fresh(self, name: str) -> Any:
-        """A dataset as it is now, if it is where it should be."""
-        data = found(self._file, name)
-        data.refresh()
-        return data
 
 
 def open_(path: StrPath, classes: Mapping[str, Any] | None = None) -> HDF5StorageReader:

@@ -6,6 +6,7 @@ steps, and when and in which iteration they were logged. `chiplog.load` makes a 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import time
@@ -18,6 +19,7 @@ import jax
 import numpy as np
 
 from .._host import host
+from .._jax_compat import is_key
 from .._logdict import LogDict
 from ..errors import StorageError
 from ..loggers._entries import steps_of
@@ -74,8 +76,7 @@ class SaveLogger(Store):
         attributes: Mapping[str, Any] | None = None,
         config: Any = None,
     ) -> None:
-        check_mode(mode)
-        self.path, self._mode, self._resume = Path(path), mode, resume
+        self.path, self._mode, self._resume = Path(path), mode, check_mode(mode, resume)
         self._view, self._schedule = View(view), Schedule(every)
         self._about = (attributes, config)
         self._order = itertools.count()
@@ -90,7 +91,7 @@ class SaveLogger(Store):
         resume = self._resume is not False
         with claimed(self.path, self._mode, resume, "SaveLogger") as (self.path, lock):
             self._book = Book(self.path, lock, {**gathered(*self._about), "kind": "logs"})
-            if self.path.exists():
+            if resume and self.path.exists():
                 self._go_on()
             else:
                 self._book.open([])
@@ -129,7 +130,12 @@ class SaveLogger(Store):
         steps = steps_of(logs, self._counts)
         self.check()
         self._ran += len(steps)
-        self._keep_block(_entry(logs, True), steps, _about(logs))
+        if host.is_worker():
+            self._keep_block(_entry(logs, True), steps, _about(logs))
+        else:
+            entry = jax.tree.map(lambda x: x if is_key(x) else np.array(x), _entry(logs, True))
+            size = sum(x.nbytes for x in jax.tree.leaves(entry))
+            self.hand_over(functools.partial(self._keep_block, entry, steps, _about(logs)), size)
 
     @property
     def takes_many(self) -> bool:
@@ -156,7 +162,10 @@ class SaveLogger(Store):
         return self.remade(path=of_run(self.path, run))
 
     def keep(self, item: Any) -> None:
-        """Keep a row that came by itself."""
+        """Keep a row that came by itself, or a block of them."""
+        if isinstance(item, functools.partial):
+            item()
+            return
         copies, step, when = item
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
         rows = self._rows.setdefault((copies.layout, types, copies.order), [])
@@ -174,6 +183,8 @@ class SaveLogger(Store):
             steps, times, numbers, arrays, rest = zip(*rows, strict=True)
             blocks = [np.stack(parts) for parts in zip(*arrays, strict=True)]
             values = layout.unpack(blocks, (len(rows),))
+            for name, key in ((place.name, place.key) for place in layout.places if place.key):
+                values[name] = jax.random.wrap_key_data(values[name], impl=key)
             values |= {
                 name: np.asarray(column)
                 for (name, *_), column in zip(types, zip(*rest, strict=True), strict=True)
@@ -191,6 +202,7 @@ class SaveLogger(Store):
         """Find the table for a block of rows, or plan one; return how many bytes they are."""
         columns = leaves(entry, is_array)
         types = [_stored_row(x) for x in columns]
+        columns = [np.asarray(jax.random.key_data(x)) if is_key(x) else x for x in columns]
         structure = describe(entry, is_array)
         named = list(zip(leaf_names(structure), types, strict=True))
         form = Form(f"entries/{len(self._kinds)}", structure, named, True, about)
@@ -236,8 +248,8 @@ def _entry(logs: LogDict, is_batch: bool) -> Json:
     """The values, steps and masks of entries, as arrays with an axis of entries in front."""
 
     def rows(x: Any) -> Any:
-        raw = jax.random.key_data(x) if isinstance(x, jax.Array) else np.asarray(x)
-        return np.asarray(raw) if is_batch else np.asarray(raw)[None]
+        array = x if is_key(x) else np.asarray(x)
+        return array if is_batch else array[None]
 
     first, origin = logs.series(next(iter(logs))), logs.origin
     count = len(jax.tree.leaves(first.value)[0]) if is_batch else 1

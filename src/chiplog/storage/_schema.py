@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,8 +55,8 @@ def checked_schema(schema: Any) -> tuple[Json, list[tuple[str, WriterGroupConfig
         structure = describe(schema, is_group)
     except StorageError as error:
         raise LogTypeError(
-            "A schema is a dictionary, a dataclass or another pytree of `WriterGroupConfig`s, but "
-            f"{error}"
+            "A schema is a dictionary, a dataclass or another pytree of `WriterGroupConfig`s, and "
+            f"the state comes after it: {error}"
         ) from error
     groups = list(zip(leaf_names(structure), leaves(schema, is_group), strict=True))
     if not groups:
@@ -73,42 +74,39 @@ class Group:
         self.name, self._view = name, config.view
         self.schedule = Schedule(config.logging_frequency)
         self.once = isinstance(config.logging_frequency, Once)
-        self.structure, types = self._looked_at(state)
+        try:
+            seen, _ = jax.eval_shape(_of_state(lambda: config.view), state)
+        except Exception as error:
+            _check_arrays(state)
+            error.add_note(f"This was raised for the view of the group {name!r}.")
+            raise
+        self.structure, types = json.loads(seen.structure), seen.types
         self.columns: list[tuple[str, Stored]] = list(
             zip(leaf_names(self.structure), types, strict=True)
         )
         self._taken = _compiled(self._view)
-        self.layout: Layout | None = None
+        self._seen: Seen | None = None
         self._is_far = False
         self.nbytes = sum(math.prod(s.shape) * s.dtype.itemsize for _, s in self.columns)
-
-    def _looked_at(self, state: Any) -> tuple[Json, list[Stored]]:
-        """The structure of what the view returns, and the types of its leaves."""
-        structure: Json = {}
-
-        def arrays(state: Any) -> list[Any]:
-            # Not from the outside: there, JAX has sorted dictionaries.
-            tree = self._view(state)
-            structure.update(describe(tree, is_array))
-            return [jnp.asarray(x) for x in leaves(tree, is_array)]
-
-        try:
-            shapes = jax.eval_shape(arrays, state)
-        except Exception as error:
-            error.add_note(f"This was raised for the view of the group {self.name!r}.")
-            raise
-        return structure, [stored_as(x) for x in shapes]
 
     def take(self, state: Any, step: int) -> list[Any]:
         """Copy what is to be stored, on the device, small arrays packed into one."""
         try:
-            layout, arrays = self._taken(state)
+            seen, arrays = self._taken(state)
         except RuntimeError:
             check_there(state)
             raise
-        if layout != self.layout:
-            self._check(state, step)
-            self.layout = layout
+        except LookupError as error:
+            error.add_note(f"This was raised for the group {self.name!r} at step {step}.")
+            raise
+        if any(isinstance(x, jax.core.Tracer) for x in arrays):
+            raise LogTypeError(
+                "`log` of a writer was called inside of a function that JAX traces (jit, scan, "
+                "...). Call `chiplog.log` there, and run it with `writer.tap(f)`."
+            )
+        if seen is not self._seen:
+            self._check(seen, step)
+            self._seen = seen
             self._is_far = any(d.platform != "cpu" for x in arrays for d in x.devices())
         if self._is_far:  # The way to the host begins now, so that the device can forget them soon.
             for x in arrays:
@@ -117,21 +115,21 @@ class Group:
 
     def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The columns of rows that were taken: arrays, or lists of rows if those are large."""
-        assert self.layout is not None
+        assert self._seen is not None
+        layout = self._seen.layout
         parts = list(zip(*rows, strict=True))
-        small = {place.array for place in self.layout.places if place.is_packed}
+        small = {place.array for place in layout.places if place.is_packed}
         blocks: list[Any] = [np.stack(part) if i in small else part for i, part in enumerate(parts)]
-        return list(self.layout.unpack(blocks, (len(rows),)).values())
+        return list(layout.unpack(blocks, (len(rows),)).values())
 
-    def _check(self, state: Any, step: int) -> None:
+    def _check(self, seen: Seen, step: int) -> None:
         """Refuse arrays that do not fit into the file."""
-        structure, types = self._looked_at(state)
-        if structure != self.structure:
+        if json.loads(seen.structure) != self.structure:
             raise StorageError(
                 f"The view of the group {self.name!r} returns something else at step {step} than "
                 "it did for the first state: its structure has changed."
             )
-        for (name, stored), now in zip(self.columns, types, strict=True):
+        for (name, stored), now in zip(self.columns, seen.types, strict=True):
             if now != stored:
                 raise StorageError(
                     f"{self.name}/{name} has changed at step {step}: expected "
@@ -139,12 +137,40 @@ class Group:
                 )
 
 
-def _compile(view: Callable[[], Any]) -> Any:
-    def of_state(state: Any) -> tuple[Layout, list[Any]]:
-        values = leaves(view()(state), is_array)
-        return packed({str(i): jnp.asarray(x) for i, x in enumerate(values)})
+def _check_arrays(state: Any) -> None:
+    """Refuse a state that cannot be traced, with the name of what is wrong."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if not is_array(leaf) and not hasattr(leaf, "dtype"):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise LogTypeError(
+                f"The state has {leaf!r}, of type {type(leaf).__name__}, at {name!r}. Views are "
+                "compiled, so a state is a pytree of arrays: log a part of it that is."
+            )
 
-    return jax.jit(of_state)
+
+@jax.tree_util.register_static
+class Seen(NamedTuple):
+    """What a view returned. It comes out of a compiled function, as a part of its structure."""
+
+    structure: str  # As JSON.
+    types: tuple[Stored, ...]
+    layout: Layout
+
+
+def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[Seen, list[Any]]]:
+    def of_state(state: Any) -> tuple[Seen, list[Any]]:
+        # The structure is looked at in here: outside, JAX has sorted dictionaries.
+        tree = view()(state)
+        structure = json.dumps(describe(tree, is_array))
+        values = [jnp.asarray(x) for x in leaves(tree, is_array)]
+        layout, arrays = packed({str(i): x for i, x in enumerate(values)})
+        return Seen(structure, tuple(map(stored_as, values)), layout), arrays
+
+    return of_state
+
+
+def _compile(view: Callable[[], Any]) -> Any:
+    return jax.jit(_of_state(view))
 
 
 _compiled = PerFunction(_compile)

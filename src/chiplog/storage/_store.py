@@ -11,6 +11,7 @@ Only the first one on it is announced, and it takes the others along.
 from __future__ import annotations
 
 import collections
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from .._host import Sink, host
+from ..errors import LogValueError
 from ..loggers._logger import Logger
 from ._book import Book
 from ._file import FAILED, FINISHED
@@ -38,6 +40,8 @@ class Store(Logger[Any]):
         self._sink = Sink(self._receive, owner=self)
         self._pile: collections.deque[Any] = collections.deque()
         self._piled, self._piling = 0, threading.Lock()
+        self._taking = threading.Lock()
+        self._process = os.getpid()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
         self._waiting, self._written = 0, time.monotonic()
@@ -55,6 +59,14 @@ class Store(Logger[Any]):
         """Raise what has gone wrong in the writing."""
         if self._failure is not None:
             raise self._failure
+
+    def checked(self, step: Any) -> int:
+        """A step that fits into a file."""
+        if type(step) is not int or not -(2**63) <= step < 2**63:
+            raise LogValueError(
+                f"Steps are stored as integers of 64 bits, so {step!r} cannot be one."
+            )
+        return step
 
     def hand_over(self, item: Any, size: int) -> None:
         """Let chiplog's own thread keep something. If it is far behind, wait for it."""
@@ -90,6 +102,8 @@ class Store(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._process:
+            return  # A child has the logger, but not the file.
         if self._timer is not None:
             self._timer.cancel()
             host.settle()  # It may have been at it already.

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._column import Column
 from ._dtypes import DTYPE, KEY, Stored, to_file
-from ._file import RESERVE, ROWS, TAILS
+from ._file import PAGE, RESERVE, ROWS, TAILS
 from ._h5py import put_text
 from ._tree import Json
 
@@ -39,7 +39,13 @@ class Form(NamedTuple):
     @property
     def step(self) -> str:
         """The name of the dataset of the steps."""
-        return "step" if "step" not in {leaf for leaf, _ in self.columns} else "_step"
+        return _free("step", self)
+
+    def room(self, options: dict[str, Any]) -> int:
+        """How many bytes its datasets take at once, at most."""
+        tail = BYTES_IN_CHUNK if options else 0
+        sizes = [int(np.prod(s.shape)) * s.dtype.itemsize for _, s in self.columns]
+        return sum(PAGE + (tail if self.timed else size) for size in sizes) + MORE * 8
 
 
 class Table:
@@ -88,7 +94,7 @@ class Table:
                     put_text(data, DTYPE, stored.real)
                 if stored.key:
                     put_text(data, KEY, stored.key)
-                _attach_sizes(group, data, stored.shape, int(form.timed))
+                _attach_sizes(group, form, data, stored.shape)
 
     def size_of(self, count: int) -> int:
         """How many bytes the file may grow by, if so many rows are appended."""
@@ -99,11 +105,8 @@ class Table:
             total += new * int(np.prod(data.chunks)) * data.dtype.itemsize
         return total + RESERVE
 
-    def append(self, steps: Any, columns: Sequence[Any]) -> None:
-        """Append rows, given the array or the rows of each column.
-
-        They count when it is written how many there are.
-        """
+    def raw(self, columns: Sequence[Any]) -> list[Any]:
+        """The arrays or the rows of each column, as they are in a file; without what is empty."""
         blocks: list[Any] = []
         for i, stored in zip(self._which, self._stored, strict=True):
             column = columns[i]
@@ -111,10 +114,10 @@ class Table:
                 blocks.append([to_file(row, stored) for row in column])
             else:
                 blocks.append(to_file(column, stored))
-        self.append_raw(steps, blocks)
+        return blocks
 
-    def append_raw(self, steps: Any, blocks: Sequence[Any]) -> None:
-        """Append rows as they are in a file, without what is empty."""
+    def append(self, steps: Any, blocks: Sequence[Any]) -> None:
+        """Append rows, which count when it is written how many there are."""
         first = self.rows
         for column, block in zip(self._columns, blocks, strict=True):
             if self.timed:
@@ -164,10 +167,19 @@ def _cut(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     return (max(1, shape[0] // -(-size // (1 << 30))), *shape[1:])
 
 
-def _attach_sizes(group: Any, data: Any, shape: tuple[int, ...], first: int) -> None:
+def _attach_sizes(group: Any, form: Form, data: Any, shape: tuple[int, ...]) -> None:
     """Name the axes of one row, as netCDF wants it: those of the same size are the same."""
     for axis, size in enumerate(shape):
-        name = f"_size_{size}"
+        name = _free(f"_size_{size}", form)
         if name not in group:
-            group.create_dataset(name, data=np.arange(size, dtype=np.int32)).make_scale(name)
-        data.dims[first + axis].attach_scale(group[name])
+            # By this, netCDF knows that nothing is in there; and nothing is.
+            scale = group.create_dataset(name, (size,), "f4")
+            scale.make_scale(f"This is a netCDF dimension but not a netCDF variable.{size:10}")
+        data.dims[int(form.timed) + axis].attach_scale(group[name])
+
+
+def _free(name: str, form: Form) -> str:
+    """A name that no leaf of a table has."""
+    while name in {leaf.split("/")[0] for leaf, _ in form.columns}:
+        name = f"_{name}"
+    return name

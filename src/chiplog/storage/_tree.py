@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import jax
 
-from ..errors import StorageError
+from ..errors import LogTypeError, StorageError
 
 Json = dict[str, Any]
 DEEPEST = 64  # Of a tree that is read.
@@ -51,10 +51,12 @@ jax.tree_util.register_pytree_with_keys(
 def describe(tree: Any, is_leaf: Callable[[Any], bool], path: tuple[str, ...] = ()) -> Json:
     """Describe a tree. Leaves are named by where they are: "positions/0"."""
     if is_leaf(tree):
+        if len(path) >= DEEPEST:
+            raise StorageError(f"A tree can be {DEEPEST} levels deep, and this one is deeper.")
         return {"leaf": "/".join(map(encoded, path)) or "value"}
     if tree is None:
         return {"kind": "none"}
-    kind, children = _opened(tree)
+    kind, children = _opened(tree, path)
     if len({encoded(name) for name, _ in children}) != len(children):
         raise StorageError(f"Two parts of {'/'.join(path) or 'the tree'} have the same name.")
     return {
@@ -69,11 +71,11 @@ def leaves(tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
         return [tree]
     if tree is None:
         return []
-    _, children = _opened(tree)
+    _, children = _opened(tree, ())
     return [leaf for _, child in children for leaf in leaves(child, is_leaf)]
 
 
-def _opened(tree: Any) -> tuple[str, list[tuple[str, Any]]]:
+def _opened(tree: Any, path: tuple[str, ...]) -> tuple[str, list[tuple[str, Any]]]:
     """What a node is, and its children by name."""
     if isinstance(tree, Mapping):
         kind = "dict" if type(tree) is not Namespace else "namespace"
@@ -88,9 +90,10 @@ def _opened(tree: Any) -> tuple[str, list[tuple[str, Any]]]:
         return f"class {type(tree).__name__}", fields
     children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
     if len(children) == 1 and children[0][1] is tree:
+        where = f"{'/'.join(path)!r} is " if path else ""
         raise StorageError(
-            f"{tree!r} (of type {type(tree).__name__}) is neither an array nor a pytree of arrays, "
-            "so it cannot be stored. Leave it out of the view, or convert it."
+            f"{where}{tree!r}, of type {type(tree).__name__}, which is neither an array nor a "
+            "pytree of arrays. Leave it out, or convert it."
         )
     named = [(jax.tree_util.keystr(p, simple=True, separator="."), x) for p, x in children]
     return f"class {type(tree).__name__}", named
@@ -98,7 +101,7 @@ def _opened(tree: Any) -> tuple[str, list[tuple[str, Any]]]:
 
 def encoded(name: str) -> str:
     """A name that can be a part of the path of a dataset."""
-    safe = quote(name, safe=" !#$&'()*+,:;<=>?@[]^_`{|}~-.")
+    safe = quote(name, safe=" !#$&'()*+,:;<=>?@[]^_`{|}~-.", errors="surrogatepass")
     return safe.replace(".", "%2E") if set(safe) == {"."} else safe or "%"
 
 
@@ -119,7 +122,15 @@ def rebuilt(
     if kind in ("tuple", "list"):
         return (tuple if kind == "tuple" else list)(named.values())
     made_by = classes.get(str(kind).removeprefix("class "))
-    return Namespace(named) if made_by is None else made_by(**named)
+    if made_by is None:
+        return Namespace(named)
+    try:
+        return made_by(**named)
+    except Exception as error:
+        raise LogTypeError(
+            f"{made_by!r}, which was given as a class of {kind!r}, does not take "
+            f"{', '.join(named)}: {error}"
+        ) from error
 
 
 def leaf_names(node: Json) -> Iterator[str]:

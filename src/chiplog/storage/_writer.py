@@ -77,10 +77,9 @@ class HDF5StorageWriter(Store):
         layout: str | None = None,
         units: Mapping[str, str] | None = None,
     ) -> None:
-        check_mode(mode)
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
             raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")
-        self.path, self._mode, self._resume = Path(path), mode, resume
+        self.path, self._mode, self._resume = Path(path), mode, check_mode(mode, resume)
         self._structure, configs = checked_schema(schema)
         self._groups = [Group(name, one, state) for name, one in configs]
         self._total, self._about = total_steps, (attributes, config)
@@ -105,7 +104,7 @@ class HDF5StorageWriter(Store):
     def _open(self, lock: Lock) -> None:
         meta = {**gathered(*self._about), "schema": self._structure, "total_steps": self._total}
         self._book = Book(self.path, lock, meta, self._total, self._options, self._for_others)
-        if self.path.exists():
+        if self._resume is not False and self.path.exists():
             check_same(self.path, self._forms)
             self._book.resume(self._forms, None if self._resume is True else int(self._resume))
             self._ran = self._book.ran
@@ -130,9 +129,12 @@ class HDF5StorageWriter(Store):
     def log(self, state: Any, step: int) -> None:
         """Store what is due at a step."""
         self.check()
+        self.checked(step)
         self._ran += 1
         for group in self._groups:
-            if group.schedule.due(step):
+            with self._taking:  # Or two threads might both be the first.
+                if not group.schedule.due(step):
+                    continue
                 try:
                     arrays = group.take(state, step)
                 except KeyError:
