@@ -160,7 +160,7 @@ class StorageError(ChiplogError, ValueError):
         ...     HDF5StorageReader("nowhere.h5")
         ... except ValueError as error:
         ...     print(error)
-        There is no file 'nowhere.h5'.
+        There is no file '...nowhere.h5'.
     """
 
 
