@@ -94,6 +94,17 @@ ORDER = [
     "storage/_logs",
     "storage/_save",
     "storage/__init__",
+    "fit/_triangular",
+    "fit/_trust",
+    "fit/_bounds",
+    "fit/_loss",
+    "fit/_solve",
+    "fit/_problem",
+    "fit/_model",
+    "fit/_result",
+    "fit/_verbose",
+    "fit/_curve_fit",
+    "fit/__init__",
     "__init__",
 ]
 

@@ -1,6 +1,7 @@
 """See inside JAX programs: mark values with `log`; collect them with `spool`, stream with `tap`."""
 
 from . import errors as errors
+from . import fit as fit
 from . import loggers as loggers
 from . import storage as storage
 from ._host import flush as flush

@@ -76,7 +76,7 @@ def finish(buffer: Buffer, overflow: str) -> tuple[Any, Any, Any]:
     """Return the rows in the order of their coming, which are real, and how many were dropped."""
     rows, pushed, extra = buffer
     capacity = _capacity(rows)
-    places = jnp.arange(capacity)
+    places = jnp.arange(capacity, dtype=pushed.dtype)
     valid = places < pushed
     if overflow == "last":
         oldest = jnp.where(pushed > capacity, pushed % capacity, 0)
@@ -88,7 +88,7 @@ def finish(buffer: Buffer, overflow: str) -> tuple[Any, Any, Any]:
         rows = jax.tree.map(lambda x: x[places], rows)
     else:
         rows = jax.tree.map(lambda x: x[:capacity], rows)
-    return rows, valid, pushed - jnp.sum(valid)
+    return rows, valid, pushed - jnp.sum(valid, dtype=pushed.dtype)
 
 
 def check_overflow(overflow: str) -> None:

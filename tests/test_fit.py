@@ -1,0 +1,295 @@
+"""Fits: the certified answers, and those of SciPy."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nist import MODELS, problem
+
+import chiplog
+from chiplog import loggers
+from chiplog.fit import curve_fit, solve
+
+POINTS = np.linspace(0, 4, 60)
+
+
+def decay(x, a, b, c):
+    return a * jnp.exp(-b * x) + c
+
+
+def by_numpy(x, a, b, c):
+    return a * np.exp(-b * x) + c
+
+
+def measured(seed=0, noise=0.05, x=POINTS):
+    return by_numpy(x, 2.5, 1.3, 0.5) + noise * np.random.default_rng(seed).normal(size=len(x))
+
+
+def digits(found, certified):
+    """How many are right, of the worst of them."""
+    error = np.abs(found - certified) / np.abs(certified)
+    return -np.log10(np.maximum(error, 1e-16)).min()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_certified_answers_are_found_from_both_starts(name):
+    given = problem(name)
+    for start in given.starts:
+        fit = curve_fit(MODELS[name], given.x, given.y, start)
+        assert digits(fit.x, given.certified) > 6
+        if name != "Lanczos1":  # Its residuals are below rounding, and so are its errors.
+            assert digits(fit.perr, given.errors) > 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"method": "trf"},
+        {"sigma": 0.1 + POINTS},
+        {"sigma": 0.1 + POINTS, "absolute_sigma": True},
+        {"sigma": np.diag((0.1 + POINTS) ** 2) + 0.001},
+        {"sigma": 0.3, "absolute_sigma": True},
+        {"bounds": ([0, 0, 0], [3, 1, 1])},
+        {"bounds": (0, np.inf)},
+        {"bounds": scipy.optimize.Bounds([2.6, -np.inf, 0.0], [4.0, 1.2, 0.4])},
+        {"method": "trf", "loss": "soft_l1", "f_scale": 0.1},
+        {"method": "trf", "loss": "huber", "f_scale": 0.1},
+        {"method": "trf", "loss": "cauchy", "f_scale": 0.1},
+        {"method": "trf", "loss": "arctan", "f_scale": 0.3},
+        {"method": "trf", "x_scale": [1.0, 2.0, 3.0]},
+        {"p0": [2, 1, 1]},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+def test_the_answers_are_those_of_scipy(options):
+    y = measured()
+    mine = curve_fit(decay, POINTS, y, **options)
+    theirs = scipy.optimize.curve_fit(by_numpy, POINTS, y, **options)
+    np.testing.assert_allclose(mine[0], theirs[0], rtol=2e-5)
+    np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-3, atol=1e-9)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.tuples(*[st.floats(0.3, 3)] * 3),
+    st.integers(0, 10**6),
+    st.sampled_from([None, "below", "above"]),
+)
+def test_the_answers_are_those_of_scipy_for_many_problems(true, seed, active):
+    x = np.linspace(0, 3, 40)
+    y = by_numpy(x, *true) + 0.02 * np.random.default_rng(seed).normal(size=40)
+    bounds = {
+        None: ([0, 0, -1], [9, 9, 9]),
+        "below": ([0, 0, true[2] + 0.1], [9, 9, 9]),
+        "above": ([0, 0, -1], [true[0] - 0.1, 9, 9]),
+    }[active]
+    start = np.clip(np.ones(3), np.array(bounds[0]) + 0.05, np.array(bounds[1]) - 0.05)
+    mine = curve_fit(decay, x, y, start, bounds=bounds)
+    options = {"ftol": 1e-14, "xtol": 1e-14, "gtol": 1e-14}
+    theirs = scipy.optimize.least_squares(
+        lambda p: by_numpy(x, *p) - y, start, bounds=bounds, **options
+    )
+    # There may be several minima, so what counts is how good it is.
+    assert mine.cost <= theirs.cost * (1 + 1e-6) + 1e-12
+
+
+def test_a_result_is_a_pair_that_knows_more():
+    fit = curve_fit(decay, POINTS, measured())
+    popt, pcov = fit
+    assert len(fit) == 2
+    assert isinstance(fit, tuple)
+    assert isinstance(popt, np.ndarray)
+    assert popt.dtype == pcov.dtype == np.float64
+    assert fit.success
+    assert 1 <= fit.nit < fit.nfev
+    assert 0.9 < fit.rsquared < 1
+    np.testing.assert_allclose(fit.perr, np.sqrt(np.diag(pcov)))
+    assert fit.message in repr(fit)
+    five = curve_fit(decay, POINTS, measured(), full_output=True)
+    assert len(five) == 5
+    assert five[4] in (1, 2, 3, 4)
+
+
+def test_data_and_parameters_of_all_kinds():
+    y, expected = measured(), curve_fit(decay, POINTS, measured()).x
+
+    def same(fit):
+        np.testing.assert_allclose(fit.x, expected, rtol=1e-6)
+        return fit
+
+    same(curve_fit(decay, list(POINTS), list(y)))
+    same(curve_fit(decay, jnp.asarray(POINTS), y, p0=(1, 1, 1)))
+    found = same(
+        curve_fit(
+            lambda x, p: p["a"] * jnp.exp(-p["b"] * x) + p["c"], POINTS, y, {"a": 1, "b": 1, "c": 1}
+        )
+    )
+    assert found[0]["b"] == found.x[1]
+    two = np.stack([POINTS, POINTS])
+    same(curve_fit(lambda x, a, b, c: a * jnp.exp(-b * x[0]) + c + 0 * x[1], two, y))
+    same(curve_fit(lambda x, a, b, c: a * jnp.exp(-b * x["t"]) + c, {"t": POINTS}, y))
+    whole = np.arange(20)
+    line = curve_fit(lambda x, a, b: a * x + b, whole, 3 * whole + 1)
+    np.testing.assert_allclose(line.x, [3, 1], rtol=1e-9)
+    np.testing.assert_allclose(curve_fit(decay, POINTS, y, jac=slopes).x, expected, rtol=1e-6)
+
+
+def slopes(x, a, b, c):
+    e = jnp.exp(-b * x)
+    return jnp.stack([e, -a * x * e, jnp.ones_like(x)], 1)
+
+
+def test_models_that_look_at_all_points_are_not_padded():
+    y = measured()
+    fit = curve_fit(lambda x, a, b: a * (x - x.mean()) + b, POINTS, y)
+    slope, level = np.polyfit(POINTS - POINTS.mean(), y, 1)
+    np.testing.assert_allclose(fit.x, [slope, level], rtol=1e-9)
+    fit = curve_fit(lambda x, a, b: a * x + b * jnp.arange(len(x), dtype=x.dtype) ** 2, POINTS, y)
+    assert np.isfinite(fit.cost)
+
+
+def test_small_numbers_are_fitted_as_well_as_others():
+    x = np.linspace(0, 1, 30)
+    fit = curve_fit(lambda x, a, b: a * jnp.exp(-b * x), x, 3e-12 * np.exp(-2 * x), [1e-12, 1])
+    np.testing.assert_allclose(fit.x, [3e-12, 2], rtol=1e-6)
+
+
+def test_what_the_data_do_not_determine_is_named():
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="do not determine a, b"):
+        fit = curve_fit(lambda x, a, b, c: a * b * x + c, POINTS, measured())
+    assert np.isinf(fit.perr).all()
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="do not determine b"):
+        curve_fit(lambda x, a, b: a * x + 0 * b, POINTS, measured())
+
+
+def test_a_new_length_is_no_new_program_and_neither_is_an_equal_model():
+    def fitted(n):
+        x = np.linspace(0, 4, n)
+        return curve_fit(lambda x, a, b, c: a * jnp.exp(-b * x) + c, x, measured(x=x))
+
+    fitted(100)
+    fitted(50)
+    compiled = []
+
+    def count(event, *args, **kwargs):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        for n in (97, 101, 100, 49, 56, 105):
+            fitted(n)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    assert not compiled
+
+
+def test_the_settings_of_jax_are_left_alone():
+    assert jnp.ones(1).dtype == jnp.float32
+    curve_fit(decay, POINTS, measured())
+    assert jnp.ones(1).dtype == jnp.float32
+    with pytest.raises(ZeroDivisionError):
+        curve_fit(lambda x, a: a * x * (1 / 0), POINTS, measured())
+    assert jnp.ones(1).dtype == jnp.float32
+    single = curve_fit(decay, POINTS, measured(), dtype=np.float32)
+    assert single.x.dtype == np.float32
+    np.testing.assert_allclose(single.x, curve_fit(decay, POINTS, measured()).x, rtol=1e-3)
+
+
+def test_iterations_can_be_watched(capsys, tmp_path):
+    y = measured()
+    silent = curve_fit(decay, POINTS, y)
+    seen = []
+    fit = curve_fit(decay, POINTS, y, verbose=2, callback=seen.append, history=True)
+    assert fit.x.tolist() == silent.x.tolist(), "to the bit"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["iteration", "cost", "reduction", "step", "norm", "optimality"]
+    assert len(lines) - 1 == len(seen) == fit.nfev - 1
+    assert fit.history["cost"].tolist() == [float(one["cost"]) for one in seen]
+    assert fit.history["cost"][-1] == fit.cost
+    assert (np.diff(fit.history["cost"]) <= 0).all()
+    path = tmp_path / "fit.jsonl"
+    with loggers.JsonlLogger(path) as logger:
+        curve_fit(decay, POINTS, y, logger=logger)
+    assert len(list(loggers.read_jsonl(path))) == len(seen)
+    curve_fit(decay, POINTS, y, verbose=1)
+    assert len(capsys.readouterr().out.splitlines()) <= 2
+
+
+def test_the_solver_can_be_batched_and_spooled():
+    x = jnp.linspace(0, 2, 40)
+
+    def fit(y, start):
+        return solve(lambda p: p[0] * jnp.exp(-p[1] * x) - y, start)
+
+    rates = jnp.array([0.5, 1.0, 2.0])
+    ys = 2 * jnp.exp(-rates[:, None] * x[None])
+    many = jax.jit(jax.vmap(fit, (0, None)))(ys, jnp.ones(2))
+    np.testing.assert_allclose(many.x, jnp.stack([2 * jnp.ones(3), rates], 1), rtol=1e-3)
+    assert many.success.all()
+    alone, logs = chiplog.spool(fit)(ys[1], jnp.ones(2))
+    np.testing.assert_allclose(alone.x, many.x[1], rtol=1e-4)
+    assert len(logs["cost"]) == int(alone.nfev) - 1
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "options"),
+    [
+        (ValueError, "`x0` is infeasible", {"p0": [1, 1, 5], "bounds": ([0, 0, 0], [2, 2, 2])}),
+        (ValueError, "strictly less", {"bounds": ([0, 3, 0], [2, 2, 2])}),
+        (ValueError, "Inconsistent shapes", {"bounds": ([0, 3], [2, 2])}),
+        (ValueError, "'lm' only works", {"method": "lm", "bounds": (0, 1)}),
+        (ValueError, "`method='dogbox'`", {"method": "dogbox"}),
+        (ValueError, "`loss='square'`", {"loss": "square"}),
+        (ValueError, "must be positive", {"sigma": np.zeros(60)}),
+        (ValueError, "incorrect shape", {"sigma": np.ones(7)}),
+        (ValueError, "positive definite", {"sigma": -np.eye(60)}),
+        (ValueError, "infs or NaNs", {"ydata": np.full(60, np.nan)}),
+        (ValueError, "infs or NaNs", {"xdata": np.full(60, np.inf)}),
+        (ValueError, "last axis must be that long", {"ydata": np.ones(7)}),
+        (ValueError, "must not be empty", {"xdata": [], "ydata": []}),
+        (TypeError, "arrays of numbers", {"ydata": ["a"] * 60}),
+        (TypeError, "must not exceed", {"xdata": [1, 2], "ydata": [1, 2]}),
+        (TypeError, "unexpected keyword", {"maxfev": 3}),
+        (TypeError, "jax.numpy", {"f": by_numpy}),
+        (TypeError, "jax.numpy.where", {"f": lambda x, a: a * x if x[0] > 0 else x}),
+        (ValueError, "returns an array of shape", {"f": lambda x, a: a * x[:3]}),
+        (ValueError, "not finite in the initial point", {"f": lambda x, a: a / x * jnp.inf}),
+        (ValueError, "any number of parameters", {"f": lambda x, *p: x}),
+        (ValueError, "f(x, a, b, ...)", {"f": lambda x: x}),
+        (RuntimeError, "Optimal parameters not found", {"max_nfev": 2}),
+        (ValueError, "`nan_policy='maybe'`", {"nan_policy": "maybe"}),
+        (TypeError, "`logger` is a logger", {"logger": print}),
+    ],
+)
+def test_mistakes_are_explained(error, message, options):
+    given = {"f": decay, "xdata": POINTS, "ydata": measured(), **options}
+    with pytest.raises(error) as caught:
+        curve_fit(**given)
+    assert message in str(caught.value)
+
+
+def test_points_that_are_not_a_number_can_be_left_out():
+    y = measured()
+    y[3] = np.nan
+    kept = np.arange(60) != 3
+    expected = curve_fit(decay, POINTS[kept], y[kept])
+    found = curve_fit(decay, POINTS, y, nan_policy="omit", sigma=np.ones(60))
+    np.testing.assert_allclose(found.x, expected.x, rtol=1e-9)
+
+
+def test_many_points_are_gone_through_in_blocks():
+    x = np.linspace(0, 4, 30000)
+    y = measured(x=x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = curve_fit(decay, x, y)
+    popt, pcov = scipy.optimize.curve_fit(by_numpy, x, y)
+    np.testing.assert_allclose(fit.x, popt, rtol=1e-6)
+    np.testing.assert_allclose(fit[1], pcov, rtol=1e-4)
