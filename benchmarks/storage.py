@@ -5,6 +5,8 @@ import importlib.util
 import os
 import pathlib
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -26,6 +28,7 @@ def main():
     ):
         write(name, steps, state)
         beside(name, state)
+    watched()
     blocks()
     read()
 
@@ -191,6 +194,39 @@ def write(name, steps, state):
             f"  {what:<28} {seconds / steps * 1e6:8.1f} us a step {seconds / base:6.1f}x"
             f"  calling thread {spent / steps * 1e6:6.1f} us  file {size / payload:.2f}x payload"
         )
+
+
+def watched(steps=2000):
+    """A run of steps of about 1 ms that another process reads meanwhile, ten times a second."""
+    state = {f"s{i}": jnp.float32(i) for i in range(8)}
+    schema = {"frames": WriterGroupConfig(everything)}
+    follow = (
+        "import sys, chiplog\n"
+        "with chiplog.open(sys.argv[1]) as reader:\n"
+        "    for _ in reader.focus_group('frames').follow(poll=0.1): pass"
+    )
+
+    def run(path, is_read):
+        with HDF5StorageWriter(path, schema, state) as writer:
+            if is_read:
+                reader = subprocess.Popen([sys.executable, "-c", follow, str(path)])
+                time.sleep(5)  # It has to import JAX first.
+            begun = time.perf_counter()
+            for i in range(steps):
+                writer.log(state, i)
+                time.sleep(0.001)
+            spent = time.perf_counter() - begun
+        if is_read:
+            reader.wait()
+        return spent
+
+    calls = {
+        "nobody reads": functools.partial(run, is_read=False),
+        "another process follows": functools.partial(run, is_read=True),
+    }
+    print(f"\n{steps} steps of 8 scalars, 1 ms apart")
+    for what, (_, spent, _) in timed(calls).items():
+        print(f"  {what:<28} {spent / steps * 1e6:8.1f} us a step")
 
 
 def blocks():
