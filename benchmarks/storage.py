@@ -60,18 +60,24 @@ def by_hand(state, steps, path, batch=1000):
     batch = max(1, min(batch, (4 << 20) // sum(x.nbytes for x in values.values())))
     blocks = {key: np.broadcast_to(x, (batch, *x.shape)).copy() for key, x in values.items()}
     with h5py.File(path, "w", libver="latest") as file:
-        data = {}
-        for key, x in values.items():
-            rows = max(1, min(8192, (1 << 20) // x.nbytes))
-            data[key] = file.create_dataset(
-                key, (0, *x.shape), x.dtype, maxshape=(None, *x.shape), chunks=(rows, *x.shape)
-            )
+        data = _datasets(file, values)
         for start in range(0, steps, batch):
             count = min(batch, steps - start)
             for key, dataset in data.items():
                 dataset.resize(start + count, axis=0)
                 dataset[start : start + count] = blocks[key][:count]
     return 0.0
+
+
+def _datasets(file, values):
+    """Datasets that grow by rows like these."""
+    data = {}
+    for key, x in values.items():
+        rows = max(1, min(8192, (1 << 20) // x.nbytes))
+        data[key] = file.create_dataset(
+            key, (0, *x.shape), x.dtype, maxshape=(None, *x.shape), chunks=(rows, *x.shape)
+        )
+    return data
 
 
 def everything(state):
@@ -110,12 +116,7 @@ def in_a_loop(state, steps, path, batch=1000):
     batch = max(1, min(batch, (4 << 20) // sum(x.nbytes for x in state.values())))
     rows, spent = [], 0.0
     with h5py.File(path, "w", libver="latest") as file:
-        data = {}
-        for key, x in state.items():
-            chunk = max(1, min(8192, (1 << 20) // x.nbytes))
-            data[key] = file.create_dataset(
-                key, (0, *x.shape), x.dtype, maxshape=(None, *x.shape), chunks=(chunk, *x.shape)
-            )
+        data = _datasets(file, state)
         for i in range(steps):
             begun = time.perf_counter()
             # A copy, because the next step may get the memory.

@@ -101,6 +101,8 @@ ORDER = [
     "fit/_solve",
     "fit/_problem",
     "fit/_model",
+    "fit/_arguments",
+    "fit/_program",
     "fit/_result",
     "fit/_verbose",
     "fit/_curve_fit",

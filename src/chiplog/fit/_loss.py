@@ -51,22 +51,15 @@ def checked_loss(loss: str | Loss) -> Loss:
     return LOSSES[loss]
 
 
-def is_linear(loss: Loss) -> bool:
-    """Say whether all residuals count as they are."""
-    return loss is _linear
+def as_squares(loss: Loss, f: Any, jacobian: Any, scale: Any) -> tuple[Any, Any]:
+    """What each residual costs, and the rows of the least-squares problem that stands in.
 
-
-def costs(loss: Loss, f: Any, scale: Any) -> Any:
-    """What each residual contributes to the cost."""
-    return 0.5 * scale**2 * loss((f / scale) ** 2)
-
-
-def scaled(loss: Loss, f: Any, scale: Any) -> tuple[Any, Any]:
-    """The residuals of the least-squares problem that stands in, and the factors of its rows."""
+    A row is one of the Jacobian, with the residual at its end.
+    """
+    if loss is _linear:
+        return 0.5 * f**2, jnp.column_stack([jacobian, f])
     z = (f / scale) ** 2
-    first = jax.vmap(jax.grad(lambda z: jnp.squeeze(loss(z))))
-    slope = first(z)
-    bend = jax.vmap(jax.grad(lambda z: jnp.squeeze(jax.grad(lambda z: jnp.squeeze(loss(z)))(z))))(z)
-    least = jnp.finfo(f.dtype).eps
-    rows = jnp.sqrt(jnp.maximum(slope + 2 * bend * z, least))
-    return f * slope / rows, rows
+    slope_at = jax.grad(lambda z: jnp.squeeze(loss(z)))
+    slope, bend = jax.vmap(slope_at)(z), jax.vmap(jax.grad(slope_at))(z)
+    rows = jnp.sqrt(jnp.maximum(slope + 2 * bend * z, jnp.finfo(f.dtype).eps))
+    return 0.5 * scale**2 * loss(z), jnp.column_stack([jacobian * rows[:, None], f * slope / rows])

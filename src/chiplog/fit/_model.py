@@ -57,8 +57,6 @@ def _code(code: types.CodeType) -> Any:
 
 def checked_model(model: Callable[[Any, Any], Any], x: Any, p: Any, shape: tuple[int, ...]) -> None:
     """See that a model can be traced, and returns what it should."""
-    if not shape[0]:
-        raise LogValueError("`ydata` must not be empty!")
     try:
         out = jax.eval_shape(model, x, p)
     except jax.errors.TracerArrayConversionError as error:
@@ -102,3 +100,10 @@ def as_flat(model: Callable[..., Any], structure: Any) -> Callable[[Any, Any], A
         return jnp.broadcast_to(out, (length,)) if out.ndim == 0 else jnp.ravel(out)
 
     return flat
+
+
+def as_flat_jacobian(jac: Callable[..., Any], structure: Any) -> Callable[[Any, Any], Any]:
+    """The Jacobian of a model, of x and of all parameters in one array."""
+    if structure is not None:
+        raise LogValueError("`jac` is for parameters that are given one by one.")
+    return lambda x, p: jnp.asarray(jac(x, *p))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._loss import Loss, costs, is_linear, scaled
+from ._loss import Loss, as_squares
 from ._solve import Problem, jacobian_of
 from ._triangular import factor
 
@@ -51,7 +51,7 @@ def blockwise(
 ) -> Problem:
     """The problem of weighted residuals, all of whose arrays have the data along the last axis."""
 
-    def rows(p: Any, x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
+    def block(p: Any, x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
         """What a block of data adds to the cost, and its rows of the Jacobian and residuals."""
 
         def residuals(p: Any) -> Any:
@@ -62,15 +62,12 @@ def blockwise(
             jacobian = jacobian_of(residuals, p, len(f))
         else:
             jacobian = weights[:, None] * jac(x, p)
-        if is_linear(loss):
-            return 0.5 * jnp.sum(f**2), jnp.column_stack([jacobian, f])
-        g, factors = scaled(loss, f, f_scale)
-        cost = jnp.sum(jnp.where(weights > 0, costs(loss, f, f_scale), 0))
-        return cost, jnp.column_stack([jacobian * factors[:, None], g])
+        costs, rows = as_squares(loss, f, jacobian, f_scale)
+        return jnp.sum(jnp.where(weights > 0, costs, 0)), rows
 
     length = y.shape[-1]
     if length <= BLOCK or length % BLOCK:
-        return lambda p: _reduced(*rows(p, x, y, weights))
+        return lambda p: _reduced(*block(p, x, y, weights))
 
     def cut(a: Any) -> Any:
         return jnp.moveaxis(a.reshape(*a.shape[:-1], length // BLOCK, BLOCK), -2, 0)
@@ -80,7 +77,7 @@ def blockwise(
     def problem(p: Any) -> tuple[Any, Any]:
         def add(carry: Any, piece: Any) -> tuple[Any, None]:
             cost, r = carry
-            more, below = rows(p, *piece)
+            more, below = block(p, *piece)
             return (cost + more, factor(jnp.concatenate([r, below]))), None
 
         n = len(p) + 1

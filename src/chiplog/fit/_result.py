@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -71,3 +72,25 @@ class Fit(tuple[Any, ...]):
             for name, value, error in zip(self.names, values, errors, strict=True)
         ]
         return "\n".join([head, *rows, f"cost {self.cost:.6g}, R^2 {self.rsquared:.6g}"])
+
+
+def covariance_of(r: Any, rows: int) -> tuple[Any, list[int]]:
+    """The inverse of R^T R, and which parameters it leaves undetermined."""
+    norms = np.sqrt(np.sum(r**2, 0))
+    scale = np.where(norms > 0, norms, 1)
+    _, s, vt = np.linalg.svd(r / scale)  # So that units do not matter.
+    kept = s > np.finfo(r.dtype).eps * rows * s[0]
+    free = np.abs(vt[~kept]).max(0) if not kept.all() else np.zeros(len(s))
+    inverse = (vt[kept].T / s[kept] ** 2) @ vt[kept]
+    return inverse / np.outer(scale, scale), [int(i) for i in np.flatnonzero(free > 1e-3)]
+
+
+def warn_of_covariance(names: tuple[str, ...], loose: list[int]) -> None:
+    from scipy.optimize import OptimizeWarning  # It takes a while to import.
+
+    which = f": the data do not determine {', '.join(names[i] for i in loose)}" if loose else ""
+    warnings.warn(
+        f"Covariance of the parameters could not be estimated{which}.",
+        OptimizeWarning,
+        stacklevel=4,
+    )

@@ -16,7 +16,7 @@ from jax import lax
 
 from .._log import log
 from ._bounds import Bounds, Quadratic, step_inside
-from ._loss import Loss, checked_loss, costs, is_linear, scaled
+from ._loss import Loss, as_squares, checked_loss
 from ._triangular import factor
 from ._trust import step_within
 
@@ -35,7 +35,7 @@ class Tolerances(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What a solver returns. Without a name: a pytree of arrays, which can be batched."""
+    """What a solver returns: a pytree of arrays, which may be batched."""
 
     x: Any
     cost: Any
@@ -109,12 +109,8 @@ def problem_of(
     def problem(x: Any) -> tuple[Any, Any]:
         f = fun(x)
         jacobian = jac(x) if jac is not None else jacobian_of(fun, x, len(f))
-        if is_linear(loss):
-            r = factor(jnp.concatenate([jacobian, f[:, None]], 1))
-            return 0.5 * jnp.sum(r[:, -1] ** 2), r
-        g, rows = scaled(loss, f, f_scale)
-        r = factor(jnp.concatenate([jacobian * rows[:, None], g[:, None]], 1))
-        return jnp.sum(costs(loss, f, f_scale)), r
+        costs, rows = as_squares(loss, f, jacobian, f_scale)
+        return jnp.sum(costs), factor(rows)
 
     return problem
 

@@ -95,8 +95,9 @@ class Book:
         """Make the file, in the place of one that is there."""
         self._make(forms)
 
-    def resume(self, forms: Sequence[Form], last: int | None) -> None:
-        """Go on with a file that is there, after a step, or after all that is in it."""
+    def resume(self, forms: Sequence[Form], after: int | bool) -> None:
+        """Go on with a file that is there, after a step, or (True) after all that is in it."""
+        last = None if after is True else int(after)
         with HDF5StorageReader(self.path) as old:
             self.ran = old.steps_run if last is None else min(old.steps_run, last + 1)
             self._meta = resumed(old.meta, self._meta)

@@ -108,7 +108,7 @@ class SaveLogger(Store):
             groups = [old.focus_group(name) for name in old.groups]
             forms = [group.form for group in groups]
             last = [int(group[-1]["order"]) for group in groups if len(group)]
-        self._book.resume(forms, None if self._resume is True else int(self._resume))
+        self._book.resume(forms, self._resume)
         self._kinds = {_kind(form): form.name for form in forms}
         self._order = itertools.count(max(last, default=-1) + 1)
         self._ran = self._book.ran

@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any
 
 from .._host import Sink, host
-from ..errors import LogValueError
 from ..loggers._logger import Logger
 from ._book import Book
 from ._file import FAILED, FINISHED
@@ -40,7 +39,6 @@ class Store(Logger[Any]):
         self._sink = Sink(self._receive, owner=self)
         self._pile: collections.deque[Any] = collections.deque()
         self._piled, self._piling = 0, threading.Lock()
-        self._taking = threading.Lock()
         self._process = os.getpid()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
@@ -59,14 +57,6 @@ class Store(Logger[Any]):
         """Raise what has gone wrong in the writing."""
         if self._failure is not None:
             raise self._failure
-
-    def checked(self, step: Any) -> int:
-        """A step that fits into a file."""
-        if type(step) is not int or not -(2**63) <= step < 2**63:
-            raise LogValueError(
-                f"Steps are stored as integers of 64 bits, so {step!r} cannot be one."
-            )
-        return step
 
     def hand_over(self, item: Any, size: int) -> None:
         """Let chiplog's own thread keep something. If it is far behind, wait for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -84,6 +85,7 @@ class HDF5StorageWriter(Store):
         self._groups = [Group(name, one, state) for name, one in configs]
         self._total, self._about = total_steps, (attributes, config)
         self._options = filters(compression)
+        self._taking = threading.Lock()
         self._forms = [Form(g.name, g.structure, g.columns, not g.once) for g in self._groups]
         self._layout, self._units = layout, dict(units or {})
         if layout == "h5md":
@@ -106,7 +108,7 @@ class HDF5StorageWriter(Store):
         self._book = Book(self.path, lock, meta, self._total, self._options, self._for_others)
         if self._resume is not False and self.path.exists():
             check_same(self.path, self._forms)
-            self._book.resume(self._forms, None if self._resume is True else int(self._resume))
+            self._book.resume(self._forms, self._resume)
             self._ran = self._book.ran
         else:
             self._book.open(self._forms)
@@ -129,7 +131,10 @@ class HDF5StorageWriter(Store):
     def log(self, state: Any, step: int) -> None:
         """Store what is due at a step."""
         self.check()
-        self.checked(step)
+        if type(step) is not int or not -(2**63) <= step < 2**63:
+            raise LogValueError(
+                f"Steps are stored as integers of 64 bits, so {step!r} cannot be one."
+            )
         self._ran += 1
         for group in self._groups:
             with self._taking:  # Or two threads might both be the first.
