@@ -210,7 +210,7 @@ def test_iterations_can_be_watched(capsys, tmp_path):
     assert fit.x.tolist() == silent.x.tolist(), "to the bit"
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["iteration", "cost", "reduction", "step", "norm", "optimality"]
-    assert len(lines) - 1 == len(seen) == fit.nfev - 1
+    assert len(lines) - 1 == len(seen) == fit.nfev
     assert fit.history["cost"].tolist() == [float(one["cost"]) for one in seen]
     assert fit.history["cost"][-1] == fit.cost
     assert (np.diff(fit.history["cost"]) <= 0).all()
@@ -235,7 +235,7 @@ def test_the_solver_can_be_batched_and_spooled():
     assert many.success.all()
     alone, logs = chiplog.spool(fit)(ys[1], jnp.ones(2))
     np.testing.assert_allclose(alone.x, many.x[1], rtol=1e-4)
-    assert len(logs["cost"]) == int(alone.nfev) - 1
+    assert len(logs["cost"]) == int(alone.nfev)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_points_that_are_not_a_number_can_be_left_out():
 
 
 def test_many_points_are_gone_through_in_blocks():
-    x = np.linspace(0, 4, 30000)
+    x = np.linspace(0, 4, 50000)
     y = measured(x=x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

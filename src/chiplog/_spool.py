@@ -13,6 +13,7 @@ from . import _call_rules as _call_rules  # These two fill the table of rules,
 from . import _control_rules as _control_rules
 from . import _guard as _guard  # and this one makes JAX's transformations keep logs.
 from . import _jax_compat as compat
+from ._around import around, collecting, is_running_programs, joined
 from ._assemble import assemble, happened, with_spilled
 from ._entry import Nodes
 from ._fold import Fold, Row, State
@@ -89,6 +90,19 @@ def spool(
         capacity,
         overflow,
     )
+    if is_running_programs(f):
+        again = functools.partial(
+            spool,
+            argnames=argnames,
+            tags=tags,
+            keep_logs=keep_logs,
+            interval=interval,
+            reduce=reduce,
+            prefix=prefix,
+            capacity=capacity,
+            overflow=overflow,
+        )
+        return _spooled_around(f, again)
     programs = programs_of(f, options, functools.partial(_Spooled, options))
     source = programs.source()  # They refer to it weakly.
 
@@ -96,6 +110,21 @@ def spool(
     def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
         program, leaves = programs.find(args, kwargs)
         return program.call(leaves)  # type: ignore[no-any-return]
+
+    return spooled
+
+
+def _spooled_around(
+    f: Callable[P, T], again: Callable[..., Any]
+) -> Callable[P, tuple[T, LogDict]]:
+    """Spool the programs that a function runs, instead of the function itself."""
+
+    @functools.wraps(f)
+    def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
+        kept: list[LogDict] = []
+        with around(lambda run: collecting(run, again, kept)):
+            out = f(*args, **kwargs)
+        return out, joined(kept)
 
     return spooled
 

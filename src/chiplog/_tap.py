@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from . import _call_rules as _call_rules  # These two fill the table of rules,
 from . import _control_rules as _control_rules
 from . import _guard as _guard  # and this one makes JAX's transformations keep logs.
 from . import _jax_compat as compat
+from ._around import around, is_running_programs
 from ._entry import Entry, Nodes, entries, map_entries
 from ._host import Sink, host
 from ._interpret import Meaning, State, Where, interpret, repetitions, survey, without
@@ -137,9 +139,19 @@ class Tapped(Generic[P, T]):
         self._sink = sink
         self._tap = Tap(options, sink)
         make = functools.partial(kind or Streamed, *about, Tap(options, None))
-        self._programs = programs_of(f, (kind or Streamed, options, *about), make)
+        self._kind = (kind or Streamed, options, *about), make
+        self._bind(f)
+
+    def _bind(self, f: Callable[..., Any]) -> None:
+        self._programs = programs_of(f, *self._kind)
         self._source = self._programs.source()  # They refer to it weakly.
         functools.update_wrapper(self, f, updated=())
+
+    def _around(self, run: Callable[..., Any]) -> Tapped[Any, Any]:
+        """The same for another function: a program that our own function runs by itself."""
+        other = copy.copy(self)
+        other._bind(run)
+        return other
 
     @property
     def dropped(self) -> int:
@@ -147,6 +159,9 @@ class Tapped(Generic[P, T]):
         return self._sink.dropped
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        if is_running_programs(self._source):
+            with around(self._around):
+                return self._source(*args, **kwargs)  # type: ignore[no-any-return]
         program, leaves = self._programs.find(args, kwargs)
         return program.call(leaves, self._tap)  # type: ignore[no-any-return]
 

@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
+from .. import _jax_compat as compat
 from ..errors import LogTypeError, LogValueError
-from ._model import parameter_names
+from ._program import Arguments
+
+METHODS = ("trf", "lm")
 
 
-def start_of(f: Callable[..., Any], p0: Any, dtype: Any) -> tuple[Any, tuple[str, ...], Any]:
-    """The structure of the parameters, their names, and where to begin, as far as it is known."""
-    if p0 is None:
-        return None, tuple(parameter_names(f)), None
-    if isinstance(p0, (list, tuple, np.ndarray, jax.Array, float, int)):
-        start = np.atleast_1d(np.asarray(p0, dtype))
-        try:
-            names = parameter_names(f)
-        except LogValueError:
-            names = []
-        if len(names) != len(start):
-            names = [f"p{i}" for i in range(len(start))]
-        return None, tuple(names), start
-    leaves, structure = jax.tree.flatten(p0)
-    if any(np.ndim(leaf) for leaf in leaves):
-        raise LogValueError("Parameters in a pytree are numbers; give arrays as one array.")
-    paths = jax.tree_util.tree_leaves_with_path(p0)
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
-    return structure, tuple(names), np.asarray(leaves, dtype)
+def outside_of_traces(function: str, *given: Any) -> None:
+    """Refuse to be called by a function that is being traced."""
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given))
+    if traced or not compat.trace_is_clean():
+        raise LogTypeError(
+            f"`{function}` compiles and runs a program by itself, so it cannot be called inside of "
+            "a function that is being traced (by `jit`, `vmap`, `spool`, ...). Use "
+            f"`chiplog.fit.solve` there. To see its iterations, `spool({function})` or "
+            f"`tap({function}, ...)` itself."
+        )
+
+
+def checked_dtype(dtype: Any) -> Any:
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float64, np.float32):
+        raise LogTypeError(f"`dtype` is float64 or float32, not {dtype}.")
+    return dtype
+
+
+def checked_start(start: Any, bounds: Any) -> tuple[Any, Any, Any]:
+    """Where to begin, and the bounds; without bounds, these are None."""
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
+        bounds = bounds.lb, bounds.ub
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise LogValueError("`bounds` must contain 2 elements.")
+    n, known = (start, False) if isinstance(start, int) else (len(start), True)
+    if all(isinstance(b, float) for b in bounds) and tuple(bounds) == (-np.inf, np.inf):
+        low = high = None
+    else:
+        low, high = _limits(bounds, n)
+    if known:
+        if not np.isfinite(start).all():
+            raise LogValueError("`p0` must be finite.")
+        if low is not None and ((start < low) | (start > high)).any():
+            raise LogValueError("`x0` is infeasible: it is outside of the bounds.")
+    else:
+        start = np.ones(n) if low is None else middle_of(low, high)
+    if low is not None and np.all(np.isinf(low)) and np.all(np.isinf(high)):
+        low = high = None
+    return start, low, high
+
+
+def _limits(bounds: Any, n: int) -> tuple[Any, Any]:
+    try:
+        low, high = (np.asarray(b, float) for b in bounds)
+    except (TypeError, ValueError) as error:
+        raise LogTypeError(f"`bounds` are two lists of numbers: {error}") from error
+    for b in (low, high):
+        if b.ndim and b.shape != (n,):
+            raise LogValueError(
+                f"Inconsistent shapes between bounds and `x0`: there are {n} parameters, and "
+                f"bounds of {b.shape}."
+            )
+    low, high = (np.broadcast_to(b, (n,)).copy() for b in (low, high))
+    if not np.all(low < high):
+        raise LogValueError("Each lower bound must be strictly less than each upper bound.")
+    return low, high
 
 
 def middle_of(low: Any, high: Any) -> Any:
@@ -45,88 +85,52 @@ def middle_of(low: Any, high: Any) -> Any:
     return inside
 
 
-def checked_bounds(bounds: Any, n: int) -> tuple[Any, Any]:
-    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
-        bounds = bounds.lb, bounds.ub
-    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-        raise LogValueError("`bounds` must contain 2 elements.")
-    low, high = (np.asarray(b, float) for b in bounds)
-    for b in (low, high):
-        if b.ndim and b.shape != (n,):
-            raise LogValueError(
-                f"Inconsistent shapes between bounds and `x0`: there are {n} parameters, and "
-                f"bounds of {b.shape}."
-            )
-    low, high = (np.broadcast_to(b, (n,)).copy() for b in (low, high))
-    if np.any(low >= high):
-        raise LogValueError("Each lower bound must be strictly less than each upper bound.")
-    return low, high
-
-
-def checked_method(method: str | None, bounded: bool) -> str:
+def checked_method(method: str | None, bounded: bool, default: str) -> str:
     if method is None:
-        return "trf" if bounded else "lm"
-    if method not in ("lm", "trf"):
+        return "trf" if bounded else default
+    if method not in METHODS:
         raise LogValueError(f"`method={method!r}` is not known: there are 'trf' and 'lm'.")
     if method == "lm" and bounded:
         raise LogValueError("Method 'lm' only works for unconstrained problems. Use 'trf'.")
     return method
 
 
-def checked_data(xdata: Any, ydata: Any, dtype: Any) -> tuple[Any, Any]:
-    """The data as arrays of floating-point numbers."""
-    try:
-        y = np.asarray(ydata, dtype).ravel()
-        if isinstance(xdata, dict):
-            x: Any = {key: np.asarray(value, dtype) for key, value in xdata.items()}
-        else:
-            x = np.asarray(xdata, dtype)
-    except (TypeError, ValueError) as error:
-        raise LogTypeError(f"`xdata` and `ydata` are arrays of numbers: {error}") from error
-    for leaf in jax.tree.leaves(x):
-        if not leaf.ndim or leaf.shape[-1] != len(y):
-            raise LogValueError(
-                f"`xdata` has the shape {leaf.shape}, but there are {len(y)} points in `ydata`: "
-                "its last axis must be that long."
-            )
-    return x, y
+def checked_jac(jac: Any) -> Any:
+    """The user's Jacobian; SciPy's names for finite differences stand for exact derivatives."""
+    if callable(jac) or jac is None:
+        return jac
+    if jac not in ("2-point", "3-point", "cs"):
+        raise LogValueError(f"`jac={jac!r}` is not known: give a function, or nothing.")
+    return None
 
 
-def finite(x: Any, y: Any, sigma: Any, check: bool, policy: str | None) -> tuple[Any, Any, Any]:
-    """Refuse or leave out what is not finite."""
-    if policy not in (None, "raise", "omit"):
-        raise LogValueError(f"`nan_policy={policy!r}` is not known: there are 'raise' and 'omit'.")
-    if policy == "omit":
-        bad = np.isnan(y)
-        for leaf in jax.tree.leaves(x):
-            bad |= np.isnan(leaf).reshape(-1, len(y)).any(0)
-        if sigma is not None and bad.any():
-            sigma = np.asarray(sigma)
-            sigma = sigma[~bad] if sigma.ndim == 1 else sigma[~bad][:, ~bad]
-        x, y = jax.tree.map(lambda a: a[..., ~bad], x), y[~bad]
-    elif check or policy == "raise":
-        for name, array in (("xdata", x), ("ydata", y)):
-            if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(array)):
-                raise LogValueError(f"`{name}`: array must not contain infs or NaNs.")
-    if not y.size:
-        raise LogValueError("`ydata` must not be empty!")
-    return x, y, sigma
-
-
-def weights_of(sigma: Any, points: int, dtype: Any) -> tuple[Any, Any]:
-    """The weights of the points, or the factor of their covariance matrix."""
-    if sigma is None:
-        return np.ones(points, dtype), None
-    sigma = np.asarray(sigma, dtype)
-    if sigma.size == 1:
-        sigma = np.broadcast_to(sigma.ravel(), (points,))
-    if sigma.shape == (points,):
-        if not np.all(sigma > 0):
-            raise LogValueError("All of `sigma` must be positive.")
-        return 1 / sigma, None
-    if sigma.shape == (points, points):
-        try:
-            return np.ones(points, dtype), np.linalg.cholesky(sigma)
-        except np.linalg.LinAlgError as error:
-            raise LogValueError("`sigma` must be positive definite.") from error
-    raise LogValueError("`sigma` has incorrect shape.")
+def arguments_of(
+    data: Any,
+    start: Any,
+    low: Any,
+    high: Any,
+    x_scale: Any,
+    tolerances: tuple[float | None, ...],
+    max_nfev: int | None,
+    method: str,
+    dtype: Any,
+) -> Arguments:
+    """What a program is called with."""
+    scale = None
+    if isinstance(x_scale, str) or x_scale is None:
+        if x_scale not in ("jac", None):
+            raise LogValueError(f"`x_scale={x_scale!r}` is not known: it is 'jac', or numbers.")
+    else:
+        scale = np.asarray(x_scale, dtype)
+        if scale.ndim and scale.shape != start.shape:
+            raise LogValueError("Inconsistent shapes between `x_scale` and `x0`.")
+        if not np.all(np.isfinite(scale) & (scale > 0)):
+            raise LogValueError("`x_scale` must be 'jac' or array_like with positive numbers.")
+        scale = np.broadcast_to(scale, start.shape)
+    if max_nfev is not None and (isinstance(max_nfev, bool) or int(max_nfev) < 1):
+        raise LogValueError("`max_nfev` must be None or positive integer.")
+    most = int(max_nfev or 100 * len(start) * (1 if method == "trf" else 10))
+    numbers = np.array([0.0 if tol is None else tol for tol in tolerances], dtype)
+    if low is not None:
+        low, high = low.astype(dtype), high.astype(dtype)
+    return Arguments(data, start.astype(dtype), low, high, scale, numbers, np.int32(most))

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from .._host import flush
-from .._spool import spool
-from .._tap import tap
+from .._around import runs_programs
 from ..errors import LogTypeError, LogValueError
-from ..loggers._composite import is_logger
 from ._arguments import (
-    checked_bounds,
-    checked_data,
+    arguments_of,
+    checked_dtype,
+    checked_jac,
     checked_method,
-    finite,
-    middle_of,
-    start_of,
-    weights_of,
+    checked_start,
+    outside_of_traces,
 )
+from ._blocks import Blocks, blocks_of
+from ._data import checked_data, device_of, finite, sharding_of, weights_of
+from ._descent import MAXIMUM
+from ._identity import identity
+from ._listen import Listeners
 from ._loss import Loss, checked_loss
-from ._model import as_flat, as_flat_jacobian, identity
-from ._problem import bucket, padded
-from ._program import program_of
-from ._result import MESSAGES, Fit, covariance_of, warn_of_covariance
-from ._solve import Solution, Tolerances
-from ._verbose import printer
+from ._mesh import on_mesh, put_on_mesh
+from ._model import as_flat, as_flat_jacobian
+from ._parameters import parameters_of
+from ._pointwise import is_pointwise
+from ._problem import Curve, Data, bucket, padded
+from ._program import Program, program_of, solved
+from ._result import MESSAGES, Fit, result_of
+from ._streamed import solve_streamed
 
 
+@runs_programs
 def curve_fit(
     f: Callable[..., Any],
     xdata: Any,
@@ -99,124 +104,110 @@ def curve_fit(
         >>> popt.round(6).tolist()
         [2.5, 1.3, 0.5]
     """
-    dtype = np.dtype(dtype)
-    structure, names, start = start_of(f, p0, dtype)
-    low, high = checked_bounds(bounds, len(names))
-    start = middle_of(low, high).astype(dtype) if start is None else start
-    bounded = bool(np.any(np.isfinite(low)) or np.any(np.isfinite(high)))
-    method = checked_method(method, bounded)
+    dtype = checked_dtype(dtype)
+    outside_of_traces("curve_fit", xdata, ydata, p0, sigma)
+    listeners = Listeners(verbose, callback, logger, history)
+    parameters = parameters_of(f, p0, dtype)
+    count = len(parameters.names)
+    start, low, high = checked_start(
+        count if parameters.start is None else parameters.start, bounds
+    )
+    method = checked_method(method, low is not None, "lm")
+    jac, loss = checked_jac(jac), checked_loss(loss)
+    slope = None if jac is None else as_flat_jacobian(jac, parameters.structure)
+    curve = Curve(as_flat(f, parameters.structure), slope, loss)
+    blocks = blocks_of(xdata, ydata, sigma, dtype, check_finite)
+    mesh = sharding_of(ydata)
+    device = None if blocks else device_of(xdata, ydata)
+    key = identity(f), identity(jac), parameters.structure, identity(loss), mesh
+    tolerances = ftol, xtol, gtol
+    given = arguments_of(None, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
+    scale = np.asarray(f_scale, dtype)
+    on_device = contextlib.nullcontext() if device is None else jax.default_device(device)
+    with jax.enable_x64(dtype == np.float64), on_device:  # Whatever the settings are.
+        if blocks is not None:
+            program = program_of((*key, "blocks"), lambda: Program(curve.problem))
+            found = solve_streamed(program, curve, blocks, given, scale, listeners)
+            points, later = blocks.points, blocks.later(found)
+        else:
+            data = checked_points(xdata, ydata, sigma, scale, check_finite, nan_policy, dtype)
+            points = int(data.points)
+            if method == "lm" and points < count:
+                raise LogTypeError(
+                    f"Improper input: func input vector length N={count} must not exceed func "
+                    f"output vector length M={points}"
+                )
+            if mesh is None:
+                program = program_of(key, lambda: Program(curve.problem))
+                given = given._replace(data=padded_data(program, curve, data, given.start))
+            else:
+                program = program_of(key, lambda: Program(on_mesh(curve, mesh)))
+                given = given._replace(data=put_on_mesh(data, mesh))
+            found = solved(program, given, listeners)
+            later = later_of(program, curve, data, found.x)
+    kept = listeners.finish()
+    fit = result_of(found, parameters, points, absolute_sigma, kept, later, (low, high))
+    if fit.status == MAXIMUM:
+        raise RuntimeError(
+            f"Optimal parameters not found: {MESSAGES[MAXIMUM]} (`max_nfev` is {given.most}.)"
+        )
+    return full(fit) if full_output else fit
+
+
+def checked_points(
+    xdata: Any,
+    ydata: Any,
+    sigma: Any,
+    f_scale: Any,
+    check_finite: bool,
+    nan_policy: str | None,
+    dtype: Any,
+) -> Data:
+    """The data, as arrays on the host."""
     x, y = checked_data(xdata, ydata, dtype)
     x, y, sigma = finite(x, y, sigma, check_finite, nan_policy)
-    weights, whiten = weights_of(sigma, len(y), y.dtype)
-    if np.any((start < low) | (start > high)):
-        raise LogValueError("`x0` is infeasible.")
-    if method == "lm" and len(y) < len(start):
-        raise LogTypeError(
-            f"Improper input: func input vector length N={len(start)} must not exceed func output "
-            f"vector length M={len(y)}"
-        )
-    model = as_flat(f, structure)
-    slope = None if not callable(jac) else as_flat_jacobian(jac, structure)
-    scale = None if isinstance(x_scale, str) else np.broadcast_to(x_scale, start.shape)
-    how = (identity(f), identity(jac), structure, identity(checked_loss(loss)), bounded)
-    limits = [y.dtype.type(0.0 if tol is None else tol) for tol in (ftol, xtol, gtol)]
-    most = max_nfev or 100 * len(start) * (1 if method == "trf" else 10)
-    with jax.enable_x64(dtype == np.float64):  # Whatever the settings are.
-        program = program_of(how, model, slope, checked_loss(loss), bounded)
-        length = len(y)
-        if program.is_pointwise(x, start, y.shape) and whiten is None:
-            length = bucket(len(y))
-        x = jax.tree.map(lambda a: padded(a, length), x)
-        more = np.zeros(length - len(y), y.dtype)
-        arrays = (
-            x,
-            padded(y, length),
-            np.concatenate([weights, more]),
-            whiten,
-            start,
-            low,
-            high,
-            scale,
-            np.asarray(f_scale, y.dtype),
-            Tolerances(limits[0], limits[1], limits[2], np.int32(most)),
-        )
-        solution, kept = _run(program.solve, arrays, verbose, callback, logger, history)
-        found = jax.tree.map(np.asarray, solution)
-    return _result(found, names, structure, y, weights, whiten, absolute_sigma, full_output, kept)
+    weights, factor = weights_of(sigma, len(y), dtype)
+    return Data(x, y, weights, np.int32(len(y)), factor, f_scale)
 
 
-def _run(
-    solve: Callable[..., Solution],
-    arrays: Any,
-    verbose: int,
-    callback: Callable[[Any], Any] | None,
-    logger: Any,
-    history: bool,
-) -> tuple[Solution, Any]:
-    """Run the solver, and let those who listen see its iterations."""
-    if logger is not None and not is_logger(logger):
-        raise LogTypeError(f"`logger` is a logger of chiplog, not {logger!r}.")
-    listeners = [one for one in (printer(verbose) if verbose else None, callback) if one]
-    run = solve
-    if logger is not None:
-        run = logger.tap(run, keep_logs=True)
-    for listener in listeners:
-        run = tap(run, listener, keep_logs=True)
-    kept = None
-    if history:
-        solution, kept = spool(run)(*arrays)
-        kept = jax.tree.map(np.asarray, kept)
-    else:
-        solution = run(*arrays)
-    if listeners:
-        flush()
-    return solution, kept
+def padded_data(program: Program, curve: Curve, data: Data, start: Any) -> Data:
+    """Data of a length that has a program, if the model allows for it."""
+    leaves = jax.tree.leaves(data.x)
+    kind = jax.tree.structure(data.x), tuple(a.shape[:-1] for a in leaves), start.shape
+    if kind not in program.facts:  # The first time, the model is also seen to fit the data.
+        program.facts[kind] = is_pointwise(curve.model, data.x, start)
+    if not program.facts[kind] or data.factor is not None:
+        return data
+    length = bucket(len(data.y))
+    parts = jax.tree.map(lambda a: padded(a, length), (data.x, data.y, data.weights))
+    return Data(*parts, *data[3:])
 
 
-def _result(
-    found: Solution,
-    names: tuple[str, ...],
-    structure: Any,
-    y: Any,
-    weights: Any,
-    whiten: Any,
-    absolute_sigma: bool,
-    full_output: bool,
-    history: Any,
-) -> Fit:
-    n, points, status = len(found.x), len(y), int(found.status)
-    if not np.isfinite(found.cost):
-        raise LogValueError("Residuals are not finite in the initial point.")
-    if status == 0:
-        raise RuntimeError(f"Optimal parameters not found: {MESSAGES[0]}")
-    r, q = found.r[:n, :n], found.r[:n, n]
-    covariance, loose = covariance_of(r, max(points, n))
-    if not absolute_sigma and not loose:
-        covariance *= 2 * found.cost / (points - n) if points > n else np.inf
-    if loose or (points <= n and not absolute_sigma):
-        warn_of_covariance(names, loose)
-        covariance = np.full((n, n), np.inf)
-    z = y if whiten is None else np.linalg.solve(whiten, y)
-    mean = np.average(z, weights=weights**2)
-    total = np.sum((weights * (z - mean)) ** 2)
-    popt: Any = found.x if structure is None else jax.tree.unflatten(structure, list(found.x))
-    values: tuple[Any, ...] = (popt, covariance)
-    if full_output:
-        info = {"nfev": int(found.nfev), "fvec": None, "fjac": None, "ipvt": None, "qtf": q}
-        values = (*values, info, MESSAGES[status], status)
-    return Fit(
-        values,
-        names=names,
-        points=points,
-        x=found.x,
-        cost=float(found.cost),
-        grad=r.T @ q,
-        optimality=float(found.optimality),
-        nfev=int(found.nfev),
-        njev=int(found.nfev),
-        nit=int(found.nit),
-        status=status,
-        perr=np.sqrt(np.diag(covariance)),
-        rsquared=float(1 - 2 * found.cost / total) if total > 0 else float("nan"),
-        history=history,
-    )
+def later_of(program: Program, curve: Curve, data: Data, x: Any) -> dict[str, Callable[[], Any]]:
+    """What is computed when somebody asks for it."""
+
+    def details() -> tuple[Any, Any]:
+        with jax.enable_x64(x.dtype == np.float64):
+            return tuple(map(np.asarray, jax.jit(curve.details)(x, data)))  # type: ignore[return-value]
+
+    def rsquared() -> float:
+        weights = np.ones_like(data.y) if data.weights is None else data.weights
+        y = data.y if data.factor is None else np.linalg.solve(data.factor, data.y)
+        mean = np.average(y, weights=weights**2)
+        total = np.sum((weights * (y - mean)) ** 2)
+        squares = np.sum(details()[0] ** 2)
+        return float(1 - squares / total) if total > 0 else float("nan")
+
+    return {"fun": lambda: details()[0], "jac": lambda: details()[1], "rsquared": rsquared}
+
+
+def full(fit: Fit) -> Fit:
+    """The five values that SciPy returns with `full_output`."""
+    info = {
+        "nfev": fit.nfev,
+        "fvec": fit.fun,
+        "fjac": fit.r.T,
+        "ipvt": np.arange(1, len(fit.x) + 1),
+        "qtf": fit.qtf,
+    }
+    return Fit((*fit, info, fit.message, fit.status), **vars(fit))

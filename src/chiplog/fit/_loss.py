@@ -51,15 +51,16 @@ def checked_loss(loss: str | Loss) -> Loss:
     return LOSSES[loss]
 
 
-def as_squares(loss: Loss, f: Any, jacobian: Any, scale: Any) -> tuple[Any, Any]:
-    """What each residual costs, and the rows of the least-squares problem that stands in.
+def as_squares(loss: Loss, f: Any, slopes: Any, scale: Any) -> tuple[Any, Any]:
+    """What each residual costs, and the least-squares problem that stands in, by its columns.
 
-    A row is one of the Jacobian, with the residual at its end.
+    `slopes` are the derivatives of all residuals by each of the parameters. The residuals are the
+    last column.
     """
     if loss is _linear:
-        return 0.5 * f**2, jnp.column_stack([jacobian, f])
+        return 0.5 * f**2, jnp.concatenate([slopes, f[None]])
     z = (f / scale) ** 2
     slope_at = jax.grad(lambda z: jnp.squeeze(loss(z)))
     slope, bend = jax.vmap(slope_at)(z), jax.vmap(jax.grad(slope_at))(z)
-    rows = jnp.sqrt(jnp.maximum(slope + 2 * bend * z, jnp.finfo(f.dtype).eps))
-    return 0.5 * scale**2 * loss(z), jnp.column_stack([jacobian * rows[:, None], f * slope / rows])
+    by = jnp.sqrt(jnp.maximum(slope + 2 * bend * z, jnp.finfo(f.dtype).eps))
+    return 0.5 * scale**2 * loss(z), jnp.concatenate([slopes * by[None], (f * slope / by)[None]])

@@ -7,18 +7,19 @@ padded has no weight, and is a copy of real data, at which the model is as good 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ._descent import Problem
 from ._loss import Loss, as_squares
-from ._solve import Problem, jacobian_of
-from ._triangular import factor
+from ._solve import differentiated
+from ._triangular import FEW, factor
 
-BLOCK = 4096  # Rows that are worked on at a time, so that they stay in the caches.
+BLOCK = 16384  # Points that are worked on at a time, so that they stay in the caches.
 STEPS = 4  # Lengths between a power of two and the next.
 
 
@@ -40,53 +41,101 @@ def padded(x: Any, length: int) -> Any:
     return np.concatenate([x, np.repeat(x[..., :1], missing, axis=-1)], axis=-1)
 
 
-def blockwise(
-    model: Callable[[Any, Any], Any],
-    x: Any,
-    y: Any,
-    weights: Any,
-    loss: Loss,
-    f_scale: Any,
-    jac: Callable[[Any, Any], Any] | None,
-) -> Problem:
-    """The problem of weighted residuals, all of whose arrays have the data along the last axis."""
+class Data(NamedTuple):
+    """What a model is fitted to. All arrays have the points along the last axis."""
 
-    def block(p: Any, x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
-        """What a block of data adds to the cost, and its rows of the Jacobian and residuals."""
+    x: Any
+    y: Any
+    weights: Any  # None: all are one.
+    points: Any  # How many of them are real.
+    factor: Any  # Of the covariance matrix of y, or None.
+    f_scale: Any
+
+
+class Curve(NamedTuple):
+    """A model, as a function of x and of all parameters, and how much its residuals count."""
+
+    model: Callable[[Any, Any], Any]
+    slope: Callable[[Any, Any], Any] | None
+    loss: Loss
+
+    def problem(self, data: Data) -> Problem:
+        """The problem of all data, which are on the device."""
+        length = data.y.shape[-1]
+        if length <= BLOCK or length % BLOCK:
+            return lambda p: self._whole(p, data)
+        starts = jnp.arange(0, length, BLOCK, dtype=data.points.dtype)
+        blocks = (*jax.tree.map(_cut, (data.x, data.y, data.weights)), data.points - starts)
+
+        def problem(p: Any) -> tuple[Any, Any]:
+            def add(carry: Any, block: Any) -> tuple[Any, None]:
+                return self.added(p, carry, Data(*block, data.factor, data.f_scale)), None
+
+            return lax.scan(add, self.nothing(p), blocks)[0]  # type: ignore[no-any-return]
+
+        return problem
+
+    def nothing(self, p: Any) -> tuple[Any, Any]:
+        """The cost and the triangle of no data."""
+        return jnp.zeros((), p.dtype), jnp.zeros((len(p) + 1, len(p) + 1), p.dtype)
+
+    def added(self, p: Any, before: tuple[Any, Any], data: Data) -> tuple[Any, Any]:
+        """The cost and the triangle of some data and of those before."""
+        cost, r = self.problem(data)(p)
+        return before[0] + cost, factor(jnp.concatenate([before[1].T, r.T], 1))
+
+    def details(self, p: Any, data: Data) -> tuple[Any, Any]:
+        """All residuals, and the Jacobian of the least-squares problem."""
+        f, slopes = self._residuals(p, data)
+        return f, as_squares(self.loss, f, slopes, data.f_scale)[1][:-1].T
+
+    def _whole(self, p: Any, data: Data) -> tuple[Any, Any]:
+        cost, columns = self._squares(p, data)
+        return cost, factor(columns)
+
+    def _squares(self, p: Any, data: Data) -> tuple[Any, Any]:
+        """What data cost, and the columns of their least-squares problem."""
+        f, slopes = self._residuals(p, data)
+        costs, columns = as_squares(self.loss, f, slopes, data.f_scale)
+        return jnp.sum(jnp.where(_real(data), costs, 0)), columns
+
+    def _residuals(self, p: Any, data: Data) -> tuple[Any, Any]:
+        """The weighted residuals, and their derivatives by each parameter."""
+        weights = _real(data).astype(p.dtype)
+        if data.weights is not None:
+            weights *= data.weights
+
+        def white(a: Any) -> Any:
+            if data.factor is None:
+                return a * weights if a.ndim == 1 else a * weights[None]
+            return jax.scipy.linalg.solve_triangular(data.factor, a.T, lower=True).T
 
         def residuals(p: Any) -> Any:
-            return weights * (model(x, p) - y)
+            return white(self.model(data.x, p) - data.y)
 
-        f = residuals(p)
-        if jac is None:
-            jacobian = jacobian_of(residuals, p, len(f))
-        else:
-            jacobian = weights[:, None] * jac(x, p)
-        costs, rows = as_squares(loss, f, jacobian, f_scale)
-        return jnp.sum(jnp.where(weights > 0, costs, 0)), rows
-
-    length = y.shape[-1]
-    if length <= BLOCK or length % BLOCK:
-        return lambda p: _reduced(*block(p, x, y, weights))
-
-    def cut(a: Any) -> Any:
-        return jnp.moveaxis(a.reshape(*a.shape[:-1], length // BLOCK, BLOCK), -2, 0)
-
-    pieces = jax.tree.map(cut, (x, y, weights))
-
-    def problem(p: Any) -> tuple[Any, Any]:
-        def add(carry: Any, piece: Any) -> tuple[Any, None]:
-            cost, r = carry
-            more, below = block(p, *piece)
-            return (cost + more, factor(jnp.concatenate([r, below]))), None
-
-        n = len(p) + 1
-        start = (jnp.zeros((), p.dtype), jnp.zeros((n, n), p.dtype))
-        cost, r = lax.scan(add, start, pieces)[0]
-        return cost, r
-
-    return problem
+        slope = self.slope
+        if slope is None and len(p) <= min(FEW, len(data.y)):
+            return _differentiated_by_each(residuals, list(p))
+        jac = None if slope is None else lambda p: white(slope(data.x, p).T).T
+        return differentiated(residuals, jac, p)
 
 
-def _reduced(cost: Any, rows: Any) -> tuple[Any, Any]:
-    return cost, factor(rows)
+def _differentiated_by_each(fun: Callable[[Any], Any], p: list[Any]) -> tuple[Any, Any]:
+    """As `differentiated`, one after the other: what does not depend on one costs nothing then."""
+    slopes = []
+    for i, one in enumerate(p):
+
+        def of(x: Any, i: int = i) -> Any:
+            return fun([*p[:i], x, *p[i + 1 :]])
+
+        f, slope = jax.jvp(of, (one,), (jnp.ones_like(one),))
+        slopes.append(slope)
+    return f, jnp.stack(slopes)
+
+
+def _real(data: Data) -> Any:
+    return jnp.arange(data.y.shape[-1], dtype=data.points.dtype) < data.points
+
+
+def _cut(a: Any) -> Any:
+    return jnp.moveaxis(a.reshape(*a.shape[:-1], -1, BLOCK), -2, 0)

@@ -4,84 +4,78 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ._bounds import Bounds
-from ._loss import Loss
-from ._model import checked_model, is_pointwise
-from ._problem import blockwise
-from ._solve import Solution, Tolerances, descend
+from ._cache import compiled
+from ._descent import Descent, Problem, Solution, Tolerances, descend
+from ._listen import Listeners
 
 KEPT = 256  # Programs.
 
 
+class Arguments(NamedTuple):
+    """What a program is called with."""
+
+    data: Any
+    start: Any
+    low: Any  # None: there are no bounds.
+    high: Any
+    scale: Any  # None: the Jacobian sets it.
+    numbers: Any  # ftol, xtol and gtol.
+    most: Any  # Evaluations.
+
+    def how(self) -> Descent:
+        """The way down."""
+        bounds = None if self.low is None else Bounds(self.low, self.high)
+        until = Tolerances(*self.numbers, self.most)
+        return Descent(bounds, None if self.scale is None else 1 / self.scale, until)
+
+
 class Program:
-    """The solver for a model, and what is known about it."""
+    """The solver for problems that are made of data, and what is known about them."""
 
-    def __init__(
-        self,
-        model: Callable[[Any, Any], Any],
-        slope: Callable[[Any, Any], Any] | None,
-        loss: Loss,
-        bounded: bool,
-    ) -> None:
-        self._model = model
-        self._pointwise: dict[Any, bool] = {}  # By the kind of data.
+    def __init__(self, problem: Callable[[Any], Problem]) -> None:
+        self.problem = problem
+        self.facts: dict[Any, Any] = {}  # What need not be found out again.
 
-        def solve(
-            x: Any,
-            y: Any,
-            weights: Any,
-            whiten: Any,
-            start: Any,
-            low: Any,
-            high: Any,
-            scale: Any,
-            f_scale: Any,
-            until: Tolerances,
-        ) -> Solution:
-            model_of, slope_of = model, slope
-            if whiten is not None:
-
-                def white(a: Any) -> Any:
-                    return jax.scipy.linalg.solve_triangular(whiten, a, lower=True)
-
-                y = white(y)
-
-                def model_of(x: Any, p: Any) -> Any:
-                    return white(model(x, p))
-
-                if slope is not None:
-
-                    def slope_of(x: Any, p: Any) -> Any:
-                        return white(slope(x, p))
-
-            problem = blockwise(model_of, x, y, weights, loss, f_scale, slope_of)
-            bounds = Bounds(low, high) if bounded else None
-            return descend(problem, start, bounds, None if scale is None else 1 / scale, until)
+        def solve(given: Arguments) -> Solution:
+            return descend(problem(given.data), given.start, given.how())
 
         self.solve = jax.jit(solve)
 
-    def is_pointwise(self, x: Any, start: Any, shape: tuple[int, ...]) -> bool:
-        """Whether data can be padded; the first time, see that the model fits the data."""
-        kind = jax.tree.structure(x), tuple(a.shape[:-1] for a in jax.tree.leaves(x)), start.shape
-        if not self._pointwise.get(kind):
-            checked_model(self._model, x, start, shape)
-        if kind not in self._pointwise:
-            self._pointwise[kind] = is_pointwise(self._model, x, start)
-        return self._pointwise[kind]
+    def __call__(self, given: Arguments) -> Solution:
+        """Run the solver, compiled for this kind of arguments."""
+        return self.run(self.solve, given)  # type: ignore[no-any-return]
+
+    def run(self, jitted: Any, *args: Any) -> Any:
+        """Run a function, compiled ahead of time and kept on disk."""
+        leaves, structure = jax.tree.flatten(args)
+        about = tuple((one.shape, one.dtype, getattr(one, "sharding", None)) for one in leaves)
+        kind = jitted, structure, about, jax.config.jax_default_device
+        if kind not in self.facts:
+            self.facts[kind] = compiled(jitted, args)
+        return self.facts[kind](*args)
 
 
 _programs: collections.OrderedDict[Any, Program] = collections.OrderedDict()
 
 
-def program_of(how: Any, *about: Any) -> Program:
+def program_of(key: Any, make: Callable[[], Program]) -> Program:
     """The program of a model, made once."""
-    if how not in _programs:
-        _programs[how] = Program(*about)
+    if key not in _programs:
+        _programs[key] = make()
         if len(_programs) > KEPT:
             _programs.popitem(last=False)
-    _programs.move_to_end(how)
-    return _programs[how]
+    _programs.move_to_end(key)
+    return _programs[key]
+
+
+def solved(program: Program, given: Arguments, listeners: Listeners) -> Solution:
+    """Run the solver, and let those who listen see its iterations."""
+    run = listeners.around(program.solve)
+    out = program(given) if run is program.solve else run(given)
+    return Solution(*map(np.asarray, out))

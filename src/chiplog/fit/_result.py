@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 
+from ..errors import LogValueError
+from ._descent import BAD, MAXIMUM, Solution
+from ._parameters import Parameters
+
 MESSAGES = {
+    -1: "Residuals are not finite in the initial point.",
     0: "The maximum number of function evaluations is exceeded.",
     1: "`gtol` termination condition is satisfied.",
     2: "`ftol` termination condition is satisfied.",
@@ -18,6 +24,8 @@ MESSAGES = {
 
 class Fit(tuple[Any, ...]):
     """`(popt, pcov)`, and more: `x`, `cost`, `fun`, `jac`, `grad`, `perr`, `rsquared`, ...
+
+    `fun` and `jac` are computed when somebody asks for them, since they are as long as the data.
 
     Examples:
         >>> import chiplog, numpy as np
@@ -30,18 +38,24 @@ class Fit(tuple[Any, ...]):
           a  1.9836306  +- 0.02632
           b  1.0393204  +- 0.06447
         cost 0.0103914, R^2 0.999472
+        >>> fit.fun.round(3).tolist()
+        [-0.061, 0.114, -0.06, -0.02, 0.026]
     """
 
     names: tuple[str, ...]
     points: int
+    counted: str  # "points" or "residuals".
     x: Any
     cost: float
+    fun: Any
+    jac: Any
+    grad: Any
     optimality: float
+    active_mask: Any
     nfev: int
     njev: int
     nit: int
     status: int
-    perr: Any
     rsquared: float
     history: Any
 
@@ -49,6 +63,27 @@ class Fit(tuple[Any, ...]):
         self = super().__new__(cls, values)
         vars(self).update(about)
         return self
+
+    def __getattr__(self, name: str) -> Any:
+        later = vars(self).get("_later", {})
+        if name not in later:
+            raise AttributeError(f"A fit has no `{name}`.")
+        vars(self)[name] = later[name]()
+        return vars(self)[name]
+
+    def __getitem__(self, key: Any) -> Any:
+        return getattr(self, key) if isinstance(key, str) else super().__getitem__(key)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (tuple(self),)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "rsquared": self.rsquared, "_later": {}}  # Functions stay here.
+
+    @property
+    def perr(self) -> Any:
+        """The standard errors of the parameters."""
+        return np.sqrt(np.diag(self[1]))
 
     @property
     def message(self) -> str:
@@ -62,30 +97,92 @@ class Fit(tuple[Any, ...]):
 
     def __repr__(self) -> str:
         head = (
-            f"Fit: {self.points} points, {len(self.names)} parameters, {self.nit} iterations "
+            f"Fit: {self.points} {self.counted}, {len(self.names)} parameters, {self.nit} iterations "
             f"({self.message})"
         )
         width = max(map(len, self.names), default=0)
-        values, errors = np.ravel(self.x), np.ravel(self.perr)
         rows = [
             f"  {name:<{width}}  {value:<14.8g}  +- {error:.4g}"
-            for name, value, error in zip(self.names, values, errors, strict=True)
+            for name, value, error in zip(self.names, self.x, self.perr, strict=True)
         ]
-        return "\n".join([head, *rows, f"cost {self.cost:.6g}, R^2 {self.rsquared:.6g}"])
+        fits = "" if np.isnan(self.rsquared) else f", R^2 {self.rsquared:.6g}"
+        return "\n".join([head, *rows, f"cost {self.cost:.6g}{fits}"])
+
+
+def result_of(
+    found: Solution,
+    parameters: Parameters,
+    points: int,
+    absolute: bool,
+    history: Any,
+    later: dict[str, Callable[[], Any]],
+    limits: tuple[Any, Any],
+    counted: str = "points",
+) -> Fit:
+    """The result of a fit; `absolute` says that the errors of the data are known."""
+    n, status = len(found.x), int(found.status)
+    if status == BAD:
+        raise LogValueError(
+            f"{MESSAGES[BAD]} The model, or its derivative, is inf or NaN at "
+            + ", ".join(f"{a}={x:.6g}" for a, x in zip(parameters.names, found.x, strict=True))
+        )
+    r, q = found.r[:n, :n], found.r[:n, n]
+    covariance, loose = covariance_of(r, max(points, n))
+    if not absolute and not loose:
+        covariance = covariance * (2 * found.cost / (points - n) if points > n else np.inf)
+    if status != MAXIMUM and (loose or (points <= n and not absolute)):
+        _warn(parameters.names, loose)
+        covariance = np.full((n, n), np.inf)
+    structure = parameters.structure
+    return Fit(
+        (found.x if structure is None else structure.unflatten(found.x), covariance),
+        names=parameters.names,
+        points=points,
+        counted=counted,
+        x=found.x,
+        cost=float(found.cost),
+        grad=r.T @ q,
+        optimality=float(found.optimality),
+        active_mask=_active(found.x, *limits),
+        nfev=int(found.nfev),
+        njev=int(found.nfev),
+        nit=int(found.nit),
+        status=status,
+        history=history,
+        qtf=q,
+        r=r,
+        _later=later,
+    )
+
+
+def _active(x: Any, low: Any, high: Any) -> Any:
+    """Which parameters are at a bound: -1 at the lower, 1 at the upper one."""
+    mask = np.zeros(len(x), int)
+    if low is not None:
+        near = 1e-8 * np.maximum(1, np.abs(x))
+        mask[x - low < near] = -1
+        mask[high - x < near] = 1
+    return mask
 
 
 def covariance_of(r: Any, rows: int) -> tuple[Any, list[int]]:
     """The inverse of R^T R, and which parameters it leaves undetermined."""
-    norms = np.sqrt(np.sum(r**2, 0))
-    scale = np.where(norms > 0, norms, 1)
-    _, s, vt = np.linalg.svd(r / scale)  # So that units do not matter.
-    kept = s > np.finfo(r.dtype).eps * rows * s[0]
+    norms = np.sqrt((r * r).sum(0))
+    norms[norms == 0] = 1
+    scaled, least = r / norms, np.finfo(r.dtype).eps * rows  # So that units do not matter.
+    if scaled.diagonal().all():
+        inverse = np.linalg.inv(scaled)
+        if (len(r) * (inverse * inverse).sum()) ** 0.5 * least < 0.01:  # Far from singular.
+            inverse /= norms[:, None]
+            return inverse @ inverse.T, []
+    _, s, vt = np.linalg.svd(scaled)
+    kept = s > least * s[0]
     free = np.abs(vt[~kept]).max(0) if not kept.all() else np.zeros(len(s))
     inverse = (vt[kept].T / s[kept] ** 2) @ vt[kept]
-    return inverse / np.outer(scale, scale), [int(i) for i in np.flatnonzero(free > 1e-3)]
+    return inverse / np.outer(norms, norms), [int(i) for i in np.flatnonzero(free > 1e-3)]
 
 
-def warn_of_covariance(names: tuple[str, ...], loose: list[int]) -> None:
+def _warn(names: tuple[str, ...], loose: list[int]) -> None:
     from scipy.optimize import OptimizeWarning  # It takes a while to import.
 
     which = f": the data do not determine {', '.join(names[i] for i in loose)}" if loose else ""

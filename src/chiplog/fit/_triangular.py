@@ -2,8 +2,7 @@
 
 A Jacobian with many rows is only ever needed as its triangular factor, with the residuals as one
 more column. It is exact where the normal equations lose half of the digits. It is written in plain
-operations, which compile into loops over all fits of a batch at once; for such matrices, calls of
-LAPACK would take longer than the work itself.
+operations, which compile for any device and into loops over all fits of a batch at once.
 """
 
 from __future__ import annotations
@@ -13,26 +12,42 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+FEW = 12  # Columns that are worked on one after the other in straight code: it takes half the time.
 
-def factor(a: Any) -> Any:
-    """The upper triangular factor of a matrix, with as many rows as columns."""
-    rows, columns = a.shape
-    if rows < columns:
-        a = jnp.concatenate([a, jnp.zeros((columns - rows, columns), a.dtype)])
-    place = jnp.arange(len(a))
+def factor(columns: Any) -> Any:
+    """The upper triangular factor of a matrix that is given by its columns.
 
-    def reflected(k: Any, a: Any) -> Any:
-        """Householder's reflection, which makes a column end at the diagonal."""
-        x = jnp.where(place >= k, a[:, k], 0)
-        largest = jnp.max(jnp.abs(x))
+    It is the modified Gram-Schmidt method. With the residuals as the last column, it is as stable
+    as Householder's, and needs fewer passes. In 32 bits, columns are scaled, or else squares
+    would overflow, or vanish.
+    """
+    n, left, unit = len(columns), columns, jnp.ones(len(columns), columns.dtype)
+    if columns.dtype.itemsize < 8:
+        largest = jnp.max(jnp.abs(columns), 1)
         unit = jnp.where(largest > 0, largest, 1)
-        norm = unit * jnp.sqrt(jnp.sum((x / unit) ** 2))
-        end = jnp.where(a[k, k] > 0, -norm, norm)
-        v = x - jnp.where(place == k, end, 0)
-        half = end * (end - a[k, k])  # Half of the square of v.
-        return a - v[:, None] * over(v @ a, half)[None]
+        left = columns / unit[:, None]
+    if n > FEW:
 
-    return jnp.triu(lax.fori_loop(0, columns, reflected, a)[:columns])
+        def projected(k: Any, carry: Any) -> Any:
+            left, r = carry
+            row, left = _projected(left, left[k], k)
+            return left, r.at[k].set(row)
+
+        r = lax.fori_loop(0, n, projected, (left, jnp.zeros((n, n), left.dtype)))[1]
+        return jnp.triu(r) * unit[None]
+    rows = []
+    for k in range(n):
+        row, left = _projected(left, left[0], 0)
+        rows.append(jnp.concatenate([jnp.zeros(k, row.dtype), row]))
+        left = lax.optimization_barrier(left[1:])  # Or else it is computed anew for each use.
+    return jnp.stack(rows) * unit[None]
+
+
+def _projected(columns: Any, one: Any, k: Any) -> tuple[Any, Any]:
+    """A row of the triangle, and the columns without their part along one of them, the k-th."""
+    products = columns @ one
+    square = products[k]
+    return over(products, jnp.sqrt(square)), columns - over(products, square)[:, None] * one[None]
 
 
 def back(r: Any, b: Any) -> Any:

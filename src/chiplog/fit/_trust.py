@@ -17,6 +17,13 @@ CLOSE = 0.1  # How well the length has to be met.
 SEARCH = 12  # How often to try.
 
 
+def stacked(r: Any, q: Any, diagonal: Any) -> Any:
+    """The factor of R with a diagonal below it; q, with zeros below, is the last column."""
+    above = jnp.concatenate([r.T, q[None]])
+    below = jnp.concatenate([jnp.diag(diagonal), jnp.zeros_like(q)[None]])
+    return factor(jnp.concatenate([above, below], 1))
+
+
 def step_within(r: Any, q: Any, radius: Any) -> Any:
     """The p that minimizes |R p + q|, with |p| not much above the radius."""
     n = len(q)
@@ -34,9 +41,7 @@ def step_within(r: Any, q: Any, radius: Any) -> Any:
         return (length - radius) / radius / jnp.maximum(slope, kind.tiny)
 
     def damped(damping: Any) -> tuple[Any, Any]:
-        corner = jnp.sqrt(damping) * jnp.eye(n, dtype=r.dtype)
-        both = jnp.block([[r, q[:, None]], [corner, jnp.zeros((n, 1), r.dtype)]])
-        whole = factor(both)
+        whole = stacked(r, q, jnp.broadcast_to(jnp.sqrt(damping), q.shape))
         return -back(whole[:n, :n], whole[:n, n]), whole[:n, :n]
 
     def search(carry: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from .._around import is_running_programs
 from .._host import Sink
 from .._logdict import LogDict
 from .._plan import Options
@@ -36,6 +37,8 @@ class Listening(Tapped[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         self._logger.check_open()
+        if is_running_programs(self._source):
+            return super().__call__(*args, **kwargs)
         program, leaves = self._programs.find(args, kwargs)
         if self._state is None:
             out = program.call(leaves, self._tap)

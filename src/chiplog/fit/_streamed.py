@@ -1,0 +1,61 @@
+"""Fits whose data come in blocks: the same way down, one iteration after the other on the host.
+
+While the device works on one block, the next one is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._blocks import Blocks
+from ._descent import Proposal, Solution, State
+from ._listen import Listeners
+from ._problem import Curve, Data, bucket, padded
+from ._program import Arguments, Program
+
+
+def solve_streamed(
+    program: Program,
+    curve: Curve,
+    blocks: Blocks,
+    given: Arguments,
+    f_scale: Any,
+    listeners: Listeners,
+) -> Solution:
+    """Go down from the start, with data that are gone through for each iteration."""
+    if not program.facts:
+        program.facts["steps"] = _steps(curve)
+    begin, propose, add, judge = program.facts["steps"]
+    judge = listeners.around(judge)
+    state = program.run(begin, given)
+    while bool(given.how().running(jax.tree.map(np.asarray, state))):
+        proposal = program.run(propose, given, state)
+        total = curve.nothing(given.start)
+        for x, y, weights in blocks:
+            length = bucket(len(y))
+            parts = jax.tree.map(lambda a: padded(a, length), (x, y, weights))  # noqa: B023
+            jax.block_until_ready(total)  # One block is under way, one is being read.
+            data = Data(*parts, np.int32(len(y)), None, f_scale)
+            total = program.run(add, proposal.x, total, data)
+        state = judge(given, state, proposal, *total)
+    solution: Solution = jax.tree.map(np.asarray, given.how().solution(state))
+    return solution
+
+
+def _steps(curve: Curve) -> tuple[Any, ...]:
+    def begin(given: Arguments) -> State:
+        return given.how().start(given.start)
+
+    def propose(given: Arguments, state: State) -> Proposal:
+        return given.how().proposed(state)
+
+    def add(p: Any, total: Any, data: Data) -> tuple[Any, Any]:
+        return curve.added(p, total, data)
+
+    def judge(given: Arguments, state: State, proposal: Proposal, cost: Any, r: Any) -> State:
+        return given.how().judged(state, proposal, cost, r)
+
+    return tuple(map(jax.jit, (begin, propose, add, judge)))
