@@ -4,6 +4,8 @@
 of `jit` and `vmap`.
 """
 
+from ._batch import BatchFit as BatchFit
+from ._batch import curve_fit_batch as curve_fit_batch
 from ._cache import cache_dir as cache_dir
 from ._cache import clear_cache as clear_cache
 from ._curve_fit import curve_fit as curve_fit

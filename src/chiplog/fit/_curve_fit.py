@@ -126,7 +126,7 @@ def curve_fit(
     on_device = contextlib.nullcontext() if device is None else jax.default_device(device)
     with jax.enable_x64(dtype == np.float64), on_device:  # Whatever the settings are.
         if blocks is not None:
-            program = program_of((*key, "blocks"), lambda: Program(curve.problem))
+            program = program_of((*key, "blocks"), lambda: Program.of(curve.problem))
             found = solve_streamed(program, curve, blocks, given, scale, listeners)
             points, later = blocks.points, blocks.later(found)
         else:
@@ -138,10 +138,10 @@ def curve_fit(
                     f"output vector length M={points}"
                 )
             if mesh is None:
-                program = program_of(key, lambda: Program(curve.problem))
+                program = program_of(key, lambda: Program.of(curve.problem))
                 given = given._replace(data=padded_data(program, curve, data, given.start))
             else:
-                program = program_of(key, lambda: Program(on_mesh(curve, mesh)))
+                program = program_of(key, lambda: Program.of(on_mesh(curve, mesh)))
                 given = given._replace(data=put_on_mesh(data, mesh))
             found = solved(program, given, listeners)
             later = later_of(program, curve, data, found.x)

@@ -18,6 +18,7 @@ from ._bounds import Bounds, Quadratic, step_inside
 from ._trust import stacked, step_within
 
 Problem = Callable[[Any], tuple[Any, Any]]
+Entries = dict[str, Any]
 POLISH = 10  # Steps after it has converged, as long as they help: they cost little, and add digits.
 RUNNING, BAD, MAXIMUM, GRADIENT, COST, STEP, BOTH = -2, -1, 0, 1, 2, 3, 4  # As in SciPy.
 
@@ -79,7 +80,7 @@ class Descent(NamedTuple):
     until: Tolerances
 
     def start(self, x0: Any) -> State:
-        """Nothing is known yet: the first proposal is the start itself, so it needs no program."""
+        """Nothing is known yet, and so the first proposal is the start itself."""
         x = x0 if self.bounds is None else self.bounds.inside(x0)
         one, none = jnp.ones_like(x), jnp.zeros(x.shape[:-1], jnp.int32)
         flat = jnp.diag(jnp.concatenate([one, jnp.zeros((1,), x.dtype)]))
@@ -109,8 +110,8 @@ class Descent(NamedTuple):
         x = self.bounds.inside(now.x + p * stretch, margin=0)
         return Proposal(x, jnp.linalg.norm(p), -model.at(p))
 
-    def judged(self, now: State, proposal: Proposal, cost: Any, r: Any) -> State:
-        """Go there if it is better, and tell what happened."""
+    def judged(self, now: State, proposal: Proposal, cost: Any, r: Any) -> tuple[State, Entries]:
+        """Go there if it is better; and what there is to tell."""
         until, eps = self.until, jnp.finfo(now.x.dtype).eps
         first = now.nfev == 0
         ok = jnp.isfinite(cost) & jnp.all(jnp.isfinite(r))
@@ -153,18 +154,15 @@ class Descent(NamedTuple):
             jnp.where(first & ~ok, BAD, status).astype(jnp.int32),
             polishing,
         )
-        log(
-            {
-                "cost": after.cost,
-                "reduction": jnp.where(better & ~first, gain, 0),
-                "step_norm": jnp.where(better, jnp.linalg.norm(x - now.x), 0),
-                "optimality": slope,
-                "nfev": after.nfev,
-            },
-            step=after.nit,
-            tags=("fit",),
-        )
-        return after._replace(radius=jnp.where(first, self._first_radius(after), trust))
+        entries = {
+            "cost": after.cost,
+            "reduction": jnp.where(better & ~first, gain, 0),
+            "step_norm": jnp.where(better, jnp.linalg.norm(x - now.x), 0),
+            "optimality": slope,
+            "nfev": after.nfev,
+        }
+        radius = jnp.where(first, self._first_radius(after), trust)
+        return after._replace(radius=radius), entries
 
     def _rescaled(self, r: Any, scale: Any) -> Any:
         return self.fixed if self.fixed is not None else jnp.maximum(scale, _norms(r)[:-1])
@@ -188,9 +186,15 @@ def descend(problem: Problem, x0: Any, how: Descent) -> Solution:
 
     def step(now: State) -> State:
         proposal = how.proposed(now)
-        return how.judged(now, proposal, *problem(proposal.x))
+        return logged(*how.judged(now, proposal, *problem(proposal.x)))
 
     return how.solution(lax.while_loop(how.running, step, how.start(x0)))
+
+
+def logged(now: State, entries: Entries) -> State:
+    """Log an iteration."""
+    log(entries, step=now.nit, tags=("fit",))
+    return now
 
 
 def optimality(r: Any, x: Any, bounds: Bounds | None) -> Any:

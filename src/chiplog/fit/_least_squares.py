@@ -104,7 +104,7 @@ def least_squares(
     tolerances = ftol, xtol, gtol
     given = arguments_of(data, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
     with jax.enable_x64(dtype == np.float64):
-        program = program_of(key, lambda: Program(problem.problem))
+        program = program_of(key, lambda: Program.of(problem.problem))
         count = jax.eval_shape(problem.residuals(dynamic), given.start).shape[0]
         if method == "lm" and count < len(start):
             raise LogValueError(

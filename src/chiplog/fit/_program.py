@@ -36,16 +36,16 @@ class Arguments(NamedTuple):
 
 
 class Program:
-    """The solver for problems that are made of data, and what is known about them."""
+    """A solver, and what is known about it."""
 
-    def __init__(self, problem: Callable[[Any], Problem]) -> None:
-        self.problem = problem
+    def __init__(self, solve: Callable[[Arguments], Solution]) -> None:
+        self.solve = jax.jit(solve)
         self.facts: dict[Any, Any] = {}  # What need not be found out again.
 
-        def solve(given: Arguments) -> Solution:
-            return descend(problem(given.data), given.start, given.how())
-
-        self.solve = jax.jit(solve)
+    @classmethod
+    def of(cls, problem: Callable[[Any], Problem]) -> Program:
+        """The program that solves one problem, which is made of data."""
+        return cls(lambda given: descend(problem(given.data), given.start, given.how()))
 
     def __call__(self, given: Arguments) -> Solution:
         """Run the solver, compiled for this kind of arguments."""
@@ -53,12 +53,16 @@ class Program:
 
     def run(self, jitted: Any, *args: Any) -> Any:
         """Run a function, compiled ahead of time and kept on disk."""
+        return self.ready(jitted, *args)(*args)
+
+    def ready(self, jitted: Any, *args: Any) -> Any:
+        """A function, compiled for this kind of arguments."""
         leaves, structure = jax.tree.flatten(args)
         about = tuple((one.shape, one.dtype, getattr(one, "sharding", None)) for one in leaves)
         kind = jitted, structure, about, jax.config.jax_default_device
         if kind not in self.facts:
             self.facts[kind] = compiled(jitted, args)
-        return self.facts[kind](*args)
+        return self.facts[kind]
 
 
 _programs: collections.OrderedDict[Any, Program] = collections.OrderedDict()

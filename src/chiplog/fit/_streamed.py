@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ._blocks import Blocks
-from ._descent import Proposal, Solution, State
+from ._descent import Proposal, Solution, State, logged
 from ._listen import Listeners
 from ._problem import Curve, Data, bucket, padded
 from ._program import Arguments, Program
@@ -56,6 +56,6 @@ def _steps(curve: Curve) -> tuple[Any, ...]:
         return curve.added(p, total, data)
 
     def judge(given: Arguments, state: State, proposal: Proposal, cost: Any, r: Any) -> State:
-        return given.how().judged(state, proposal, cost, r)
+        return logged(*given.how().judged(state, proposal, cost, r))
 
     return tuple(map(jax.jit, (begin, propose, add, judge)))

@@ -26,7 +26,7 @@ def factor(columns: Any) -> Any:
         largest = jnp.max(jnp.abs(columns), 1)
         unit = jnp.where(largest > 0, largest, 1)
         left = columns / unit[:, None]
-    if n > FEW:
+    if n > FEW or columns.shape[1] <= 2 * n:  # Small ones are better off with less code.
 
         def projected(k: Any, carry: Any) -> Any:
             left, r = carry
