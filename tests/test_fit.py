@@ -1,10 +1,14 @@
 """Fits: the certified answers, and those of SciPy."""
 
+import dataclasses
+import pickle
+import typing
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 import scipy.optimize
 from hypothesis import given, settings
@@ -13,7 +17,7 @@ from nist import MODELS, problem
 
 import chiplog
 from chiplog import loggers
-from chiplog.fit import curve_fit, solve
+from chiplog.fit import curve_fit, least_squares, solve
 
 POINTS = np.linspace(0, 4, 60)
 
@@ -111,9 +115,35 @@ def test_a_result_is_a_pair_that_knows_more():
     assert 0.9 < fit.rsquared < 1
     np.testing.assert_allclose(fit.perr, np.sqrt(np.diag(pcov)))
     assert fit.message in repr(fit)
+    assert fit["cost"] == fit.cost
+    again = pickle.loads(pickle.dumps(fit))
+    assert again.x.tolist() == fit.x.tolist()
+    assert repr(again) == repr(fit)
     five = curve_fit(decay, POINTS, measured(), full_output=True)
+    theirs = scipy.optimize.curve_fit(by_numpy, POINTS, measured(), full_output=True)
     assert len(five) == 5
     assert five[4] in (1, 2, 3, 4)
+    np.testing.assert_allclose(five[2]["fvec"], theirs[2]["fvec"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["linear", "huber", lambda z: jnp.log1p(z)])
+def test_residuals_and_jacobian_are_those_of_scipy(loss):
+    y = measured()
+    fit = curve_fit(decay, POINTS, y, loss=loss, f_scale=0.05)
+    theirs = scipy.optimize.least_squares(
+        lambda p: by_numpy(POINTS, *p) - y,
+        fit.x,
+        jac=lambda p: np.asarray(slopes(POINTS, *p)),
+        loss="cauchy" if callable(loss) else loss,
+        f_scale=0.05,
+        max_nfev=1,
+    )
+    np.testing.assert_allclose(fit.fun, theirs.fun, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(fit.jac, theirs.jac, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(fit.cost, theirs.cost, rtol=1e-9)
+    np.testing.assert_allclose(
+        fit.grad, fit.jac.T @ fit.fun if loss == "linear" else theirs.grad, atol=1e-6
+    )
 
 
 def test_data_and_parameters_of_all_kinds():
@@ -131,6 +161,14 @@ def test_data_and_parameters_of_all_kinds():
         )
     )
     assert found[0]["b"] == found.x[1]
+    assert same(curve_fit(of_tree, POINTS, y, Rates(1.0, 1.0, 1.0)))[0].b == found.x[1]
+    assert same(curve_fit(of_tree, POINTS, y, Named(1.0, 1.0, 1.0)))[0].b == found.x[1]
+    packed = same(curve_fit(lambda x, p: decay(x, *p["all"]), POINTS, y, {"all": np.ones(3)}))
+    assert packed.names == ("all/0", "all/1", "all/2")
+    assert packed[0]["all"].shape == (3,)
+    same(curve_fit(decay, pandas.Series(POINTS), pandas.Series(y)))
+    table = pandas.DataFrame({"t": POINTS, "u": POINTS})
+    same(curve_fit(lambda x, a, b, c: decay(x["t"], a, b, c), table, pandas.Series(y)))
     two = np.stack([POINTS, POINTS])
     same(curve_fit(lambda x, a, b, c: a * jnp.exp(-b * x[0]) + c + 0 * x[1], two, y))
     same(curve_fit(lambda x, a, b, c: a * jnp.exp(-b * x["t"]) + c, {"t": POINTS}, y))
@@ -138,6 +176,23 @@ def test_data_and_parameters_of_all_kinds():
     line = curve_fit(lambda x, a, b: a * x + b, whole, 3 * whole + 1)
     np.testing.assert_allclose(line.x, [3, 1], rtol=1e-9)
     np.testing.assert_allclose(curve_fit(decay, POINTS, y, jac=slopes).x, expected, rtol=1e-6)
+
+
+@dataclasses.dataclass
+class Rates:
+    a: float
+    b: float
+    c: float
+
+
+class Named(typing.NamedTuple):
+    a: float
+    b: float
+    c: float
+
+
+def of_tree(x, p):
+    return decay(x, p.a, p.b, p.c)
 
 
 def slopes(x, a, b, c):
@@ -190,6 +245,44 @@ def test_a_new_length_is_no_new_program_and_neither_is_an_equal_model():
     assert not compiled
 
 
+SCALE = 1.0
+
+
+def test_what_a_model_sees_is_not_forgotten():
+    global SCALE
+    grid = np.ones(3)
+
+    def model(x, a):
+        return a * SCALE * grid[0] * x
+
+    def found():
+        return round(float(curve_fit(model, POINTS, 6 * POINTS).x[0]), 6)
+
+    assert found() == 6
+    SCALE = 2.0
+    assert found() == 3
+    grid[0] = 3.0
+    assert found() == 1
+    SCALE = 1.0
+
+
+def test_derivatives_are_forward_or_in_reverse_by_the_dimensions(monkeypatch):
+    called = []
+    for name in ("jvp", "vjp"):
+        original = getattr(jax, name)
+
+        def counted(*args, name=name, original=original, **kwargs):
+            called.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(jax, name, counted)
+    solve(lambda p: jnp.stack([p[0] - 1, p[1] - 2, p[0]]), jnp.ones(2))
+    assert set(called) == {"jvp"}
+    called.clear()
+    solve(lambda p: jnp.stack([p[0] - 1]), jnp.ones(2))
+    assert set(called) == {"vjp"}
+
+
 def test_the_settings_of_jax_are_left_alone():
     assert jnp.ones(1).dtype == jnp.float32
     curve_fit(decay, POINTS, measured())
@@ -220,6 +313,43 @@ def test_iterations_can_be_watched(capsys, tmp_path):
     assert len(list(loggers.read_jsonl(path))) == len(seen)
     curve_fit(decay, POINTS, y, verbose=1)
     assert len(capsys.readouterr().out.splitlines()) <= 2
+
+
+def test_spool_and_tap_go_around_the_programs_of_a_fit(tmp_path):
+    y = measured()
+    fit, logs = chiplog.spool(curve_fit)(decay, POINTS, y)
+    assert fit.x.tolist() == curve_fit(decay, POINTS, y).x.tolist(), "to the bit"
+    assert logs["cost"].dtype == np.float64
+    assert (
+        logs["cost"].tolist() == curve_fit(decay, POINTS, y, history=True).history["cost"].tolist()
+    )
+    _, last = chiplog.spool(curve_fit, argnames="cost", reduce="last")(decay, POINTS, y)
+    assert float(last["cost"]) == fit.cost
+    seen = []
+    chiplog.tap(least_squares, seen.append)(lambda p: p - jnp.arange(2.0), [5.0, 5.0])
+    chiplog.flush()
+    assert [int(one["nfev"]) for one in seen] == [*range(1, len(seen) + 1)]
+    with loggers.JsonlLogger(tmp_path / "fit.jsonl") as logger:
+        logger.tap(curve_fit)(decay, POINTS, y)
+    assert len(list(loggers.read_jsonl(tmp_path / "fit.jsonl"))) == fit.nfev
+    for around in (jax.jit, chiplog.spool, jax.vmap):
+        with pytest.raises(TypeError, match=r"chiplog\.fit\.solve"):
+            around(lambda y: curve_fit(decay, POINTS, y)[0])(np.stack([y, y]))
+
+
+def test_a_callback_that_raises_does_not_keep_entries_from_others(tmp_path):
+    y = measured()
+
+    def broken(logs):
+        raise ValueError("broken")
+
+    with (
+        loggers.JsonlLogger(tmp_path / "fit.jsonl") as logger,
+        pytest.raises(ValueError, match="broken"),
+    ):
+        curve_fit(decay, POINTS, y, callback=broken, logger=logger)
+    lines = list(loggers.read_jsonl(tmp_path / "fit.jsonl"))
+    assert len(lines) == curve_fit(decay, POINTS, y).nfev
 
 
 def test_the_solver_can_be_batched_and_spooled():
@@ -265,6 +395,16 @@ def test_the_solver_can_be_batched_and_spooled():
         (ValueError, "f(x, a, b, ...)", {"f": lambda x: x}),
         (RuntimeError, "Optimal parameters not found", {"max_nfev": 2}),
         (ValueError, "`nan_policy='maybe'`", {"nan_policy": "maybe"}),
+        (ValueError, "`verbose` is 0, 1 or 2", {"verbose": 3}),
+        (ValueError, "`jac='exact'`", {"jac": "exact"}),
+        (ValueError, "`x_scale='auto'`", {"x_scale": "auto"}),
+        (ValueError, "positive numbers", {"x_scale": [0, 1, 1]}),
+        (ValueError, "`max_nfev` must be", {"max_nfev": 0}),
+        (ValueError, "`p0` must be finite", {"p0": [1, np.nan, 1]}),
+        (TypeError, "`p0` must be made of numbers", {"p0": ["a", "b", "c"]}),
+        (TypeError, "`p0` are numbers", {"p0": "abc"}),
+        (TypeError, "float64 or float32", {"dtype": np.int32}),
+        (TypeError, "complex", {"f": lambda x, a: jax.lax.complex(a * x, x)}),
         (TypeError, "`logger` is a logger", {"logger": print}),
     ],
 )

@@ -114,9 +114,7 @@ def spool(
     return spooled
 
 
-def _spooled_around(
-    f: Callable[P, T], again: Callable[..., Any]
-) -> Callable[P, tuple[T, LogDict]]:
+def _spooled_around(f: Callable[P, T], again: Callable[..., Any]) -> Callable[P, tuple[T, LogDict]]:
     """Spool the programs that a function runs, instead of the function itself."""
 
     @functools.wraps(f)

@@ -16,7 +16,8 @@ METHODS = ("trf", "lm")
 
 def outside_of_traces(function: str, *given: Any) -> None:
     """Refuse to be called by a function that is being traced."""
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given))
+    known = [one for one in given if not hasattr(one, "__next__")]
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(known))
     if traced or not compat.trace_is_clean():
         raise LogTypeError(
             f"`{function}` compiles and runs a program by itself, so it cannot be called inside of "
@@ -51,7 +52,7 @@ def checked_start(start: Any, bounds: Any) -> tuple[Any, Any, Any]:
             raise LogValueError("`x0` is infeasible: it is outside of the bounds.")
     else:
         start = np.ones(n) if low is None else middle_of(low, high)
-    if low is not None and np.all(np.isinf(low)) and np.all(np.isinf(high)):
+    if low is not None and np.isinf([low, high]).all():
         low = high = None
     return start, low, high
 

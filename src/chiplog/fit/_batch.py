@@ -21,7 +21,7 @@ from ._arguments import (
     checked_start,
     outside_of_traces,
 )
-from ._data import see_finite
+from ._data import on_cpu, see_finite
 from ._descent import Solution
 from ._identity import identity
 from ._lanes import LANES, Many, solve_many
@@ -29,9 +29,8 @@ from ._listen import Listeners
 from ._loss import Loss, checked_loss
 from ._model import as_flat, as_flat_jacobian
 from ._parameters import parameters_of
-from ._pointwise import is_pointwise
 from ._problem import Curve, bucket, padded
-from ._program import Arguments, Program, program_of
+from ._program import Arguments, Program, keeps_apart, program_of
 from ._result import MESSAGES, covariance_of
 
 
@@ -187,10 +186,8 @@ def curve_fit_batch(
     with jax.enable_x64(dtype == np.float64):
         program = program_of(key, lambda: Program(lambda g: solve_many(curve, shared, g)))
         one = jax.tree.map(lambda a, same: a if same else a[0], x, shared[0])
-        kind = jax.tree.structure(x), tuple(a.shape[:-1] for a in jax.tree.leaves(one))
-        if kind not in program.facts:
-            program.facts[kind] = is_pointwise(curve.model, one, given.start)
-        size = bucket(length) if program.facts[kind] else length
+        apart = keeps_apart(program, curve.model, one, given.start)
+        size = bucket(length) if apart else length
         x, y_padded, weights = jax.tree.map(lambda a: padded(a, size), (x, y, weights))
         by_fit = (
             jax.tree.map(lambda a, same: None if same else a, x, shared[0]),
@@ -240,13 +237,9 @@ def _solved(
     if run is not program.solve:
         found = run(part(0, fits, bucket(fits)))
         return Solution(*(np.asarray(a)[:fits] for a in found))
-    device = jax.config.jax_default_device or jax.local_devices()[0]
-    on_cpu = getattr(device, "platform", device) == "cpu"
-    threads = max(1, min(processors(), fits // LANES)) if on_cpu else 1
+    threads = max(1, min(processors(), fits // LANES)) if on_cpu() else 1
     size = -(-fits // threads)
-    parts = [
-        part(begin, min(begin + size, fits), bucket(size)) for begin in range(0, fits, size)
-    ]
+    parts = [part(begin, min(begin + size, fits), bucket(size)) for begin in range(0, fits, size)]
     ready = program.ready(program.solve, parts[0])
     wide, default = jax.config.jax_enable_x64, jax.config.jax_default_device
 
@@ -302,7 +295,7 @@ def _checked(
     if policy == "omit" and np.isnan(y).any():
         bad = np.isnan(y)
         points = np.sum(~bad, axis=1)
-        weights = np.where(bad, 0, 1 if weights is None else weights)
+        weights = np.where(bad, 0, 1 if weights is None else weights).astype(dtype)
         y = np.where(bad, 0, y)
     if check or policy is not None:
         see_finite(x, y)
@@ -331,7 +324,9 @@ def _is_by_fit(a: Any, y: Any) -> bool:
 def _by_fit(structure: Any, x: Any) -> Any:
     each = [structure.unflatten(row) for row in x]
     leaves = [jax.tree.leaves(one) for one in each]
-    return jax.tree.unflatten(jax.tree.structure(each[0]), [np.stack(a) for a in zip(*leaves, strict=True)])
+    return jax.tree.unflatten(
+        jax.tree.structure(each[0]), [np.stack(a) for a in zip(*leaves, strict=True)]
+    )
 
 
 def _covariances(found: Solution, points: Any, absolute: bool) -> Any:
@@ -341,7 +336,7 @@ def _covariances(found: Solution, points: Any, absolute: bool) -> Any:
     norms = np.sqrt(np.sum(r * r, axis=1))
     norms[norms == 0] = 1
     scaled, least = r / norms[:, None], np.finfo(r.dtype).eps * np.maximum(points, n)
-    regular = np.diagonal(scaled, axis1=1, axis2=2).all(1)
+    regular = np.asarray(np.diagonal(scaled, axis1=1, axis2=2).all(1))
     inverse = np.linalg.inv(np.where(regular[:, None, None], scaled, np.eye(n, dtype=r.dtype)))
     regular &= np.sqrt(n * np.sum(inverse**2, axis=(1, 2))) * least < 0.01  # Far from singular.
     inverse /= norms[:, :, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,18 +11,26 @@ import jax
 import numpy as np
 
 from ..errors import LogTypeError, LogValueError
-from ._data import checked_data, see_finite, weights_of
+from ._data import checked_data, finite, on_cpu, weights_of
 
-MANY_BYTES = 1 << 28  # Of arrays in files, from which on they are not loaded as a whole.
-CHUNK = 1 << 17  # Points of such arrays that are read at a time.
+MANY_BYTES = 1 << 26  # Of arrays, from which on they are not loaded, or copied, as a whole.
+CHUNK = 1 << 17  # Points of such arrays that are worked on at a time.
 Block = tuple[Any, Any, Any]  # x, y, and the weights.
 
 
 class Blocks:
     """Blocks of data. What is counted is known after they have been gone through once."""
 
-    def __init__(self, source: Callable[[], Iterator[Any]], dtype: Any, check: bool) -> None:
-        self._source, self._dtype, self._check = source, dtype, check
+    def __init__(
+        self,
+        source: Callable[[], Iterator[Any]],
+        dtype: Any,
+        check: bool,
+        policy: str | None,
+        optional: bool = False,
+    ) -> None:
+        self._source, self._dtype, self._check, self._policy = source, dtype, check, policy
+        self.optional = optional  # They are in memory, and could be taken as a whole.
         self.points = 0
         self._weight = self._mean = self._squares = 0.0
         self._counted = False
@@ -32,11 +41,12 @@ class Blocks:
             if not isinstance(block, (tuple, list)) or len(block) not in (2, 3):
                 raise LogTypeError("A block of data is `(x, y)`, or `(x, y, sigma)`.")
             x, y = checked_data(block[0], block[1], self._dtype)
+            sigma = block[2] if len(block) == 3 else None
+            if len(y):
+                check = self._check and not self._counted
+                x, y, sigma = finite(x, y, sigma, check, self._policy)
             if not len(y):
                 continue
-            if self._check and not self._counted:
-                see_finite(x, y)
-            sigma = block[2] if len(block) == 3 else None
             weights, factor = weights_of(sigma, len(y), self._dtype)
             if factor is not None:
                 raise LogValueError("The `sigma` of a block are the errors of its points.")
@@ -72,15 +82,22 @@ class Blocks:
         return {"rsquared": rsquared}
 
 
-def blocks_of(xdata: Any, ydata: Any, sigma: Any, dtype: Any, check: bool) -> Blocks | None:
+def blocks_of(
+    xdata: Any, ydata: Any, sigma: Any, dtype: Any, check: bool, policy: str | None
+) -> Blocks | None:
     """The blocks that data come in, if they do."""
     if ydata is None:
         if sigma is not None:
             raise LogTypeError("With blocks of data, `sigma` is the third part of each of them.")
-        return Blocks(_repeatable(xdata), dtype, check)
-    arrays = [a for a in jax.tree.leaves((xdata, ydata, sigma)) if _is_in_file(a)]
-    if sum(a.size * dtype.itemsize for a in arrays) < MANY_BYTES:
+        return Blocks(_repeatable(xdata), dtype, check, policy)
+    arrays = [a for a in jax.tree.leaves((xdata, ydata, sigma)) if np.ndim(a)]
+    if not all(isinstance(a, np.ndarray) or _is_in_file(a) for a in arrays):
         return None
+    if np.ndim(sigma) > 1 or sum(a.size * dtype.itemsize for a in arrays) < MANY_BYTES:
+        return None
+    optional = not any(map(_is_in_file, arrays))
+    if optional and not on_cpu():
+        return None  # They are copied to the device, once and for all.
     length = ydata.shape[-1]
 
     def part(a: Any, begin: int) -> Any:
@@ -97,16 +114,15 @@ def blocks_of(xdata: Any, ydata: Any, sigma: Any, dtype: Any, check: bool) -> Bl
             pieces = jax.tree.map(lambda a: part(a, begin), (xdata, ydata, sigma))
             yield pieces if sigma is not None else pieces[:2]
 
-    return Blocks(slices, dtype, check)
+    return Blocks(slices, dtype, check, policy, optional)
 
 
 def _is_in_file(a: Any) -> bool:
     """Whether an array is read when it is asked for: those of NumPy, h5py, zarr, ..."""
     if isinstance(a, (np.ndarray, jax.Array)):
         return isinstance(a, np.memmap)
-    return all(hasattr(a, name) for name in ("shape", "dtype", "size", "__getitem__")) and not (
-        hasattr(a, "index")  # That of pandas is in memory.
-    )
+    array_like = all(hasattr(a, name) for name in ("shape", "dtype", "size", "__getitem__"))
+    return array_like and not hasattr(a, "index")  # Those of pandas are in memory.
 
 
 def _repeatable(source: Any) -> Callable[[], Iterator[Any]]:
@@ -129,6 +145,7 @@ class _Kept:
     def __init__(self, source: Iterator[Any]) -> None:
         self._source: Iterator[Any] | None = source
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (It lives as long as we do.)
+        weakref.finalize(self, self._file.close)
         self._count = 0
 
     def __call__(self) -> Iterator[Any]:

@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 
 from .. import _jax_compat as compat
 
@@ -79,7 +79,12 @@ def _device_of(args: tuple[Any, ...]) -> Any:
 
 def _path_of(lowered: Any, device: Any) -> pathlib.Path:
     about = (
-        (jax.__version__, jaxlib.__version__, platform.platform(), platform.python_version()),
+        (
+            jax.__version__,
+            jaxlib.version.__version__,
+            platform.platform(),
+            platform.python_version(),
+        ),
         (device.platform, device.device_kind, device.id, device.client.platform_version),
         (_processor(), os.environ.get("XLA_FLAGS"), jax.device_count()),
         lowered.as_text(),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._around import runs_programs
@@ -19,18 +20,17 @@ from ._arguments import (
     checked_start,
     outside_of_traces,
 )
-from ._blocks import Blocks, blocks_of
-from ._data import checked_data, device_of, finite, sharding_of, weights_of
+from ._blocks import blocks_of
+from ._data import checked_data, device_of, finite, weights_of
 from ._descent import MAXIMUM
 from ._identity import identity
 from ._listen import Listeners
 from ._loss import Loss, checked_loss
-from ._mesh import on_mesh, put_on_mesh
+from ._mesh import on_mesh, points_on_mesh, sharding_of
 from ._model import as_flat, as_flat_jacobian
 from ._parameters import parameters_of
-from ._pointwise import is_pointwise
 from ._problem import Curve, Data, bucket, padded
-from ._program import Program, program_of, solved
+from ._program import Program, keeps_apart, program_of, solved
 from ._result import MESSAGES, Fit, result_of
 from ._streamed import solve_streamed
 
@@ -116,35 +116,37 @@ def curve_fit(
     jac, loss = checked_jac(jac), checked_loss(loss)
     slope = None if jac is None else as_flat_jacobian(jac, parameters.structure)
     curve = Curve(as_flat(f, parameters.structure), slope, loss)
-    blocks = blocks_of(xdata, ydata, sigma, dtype, check_finite)
+    blocks = blocks_of(xdata, ydata, sigma, dtype, check_finite, nan_policy)
     mesh = sharding_of(ydata)
-    device = None if blocks else device_of(xdata, ydata)
+    device = None if blocks or mesh else device_of(xdata, ydata)
     key = identity(f), identity(jac), parameters.structure, identity(loss), mesh
     tolerances = ftol, xtol, gtol
     given = arguments_of(None, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
     scale = np.asarray(f_scale, dtype)
     on_device = contextlib.nullcontext() if device is None else jax.default_device(device)
     with jax.enable_x64(dtype == np.float64), on_device:  # Whatever the settings are.
-        if blocks is not None:
-            program = program_of((*key, "blocks"), lambda: Program.of(curve.problem))
+        problem = curve.problem if mesh is None else on_mesh(curve, mesh)
+        program = program_of(key, lambda: Program.of(problem))
+        if blocks and blocks.optional and not keeps_apart(program, curve.model, xdata, given.start):
+            blocks = None
+        if blocks:
             found = solve_streamed(program, curve, blocks, given, scale, listeners)
             points, later = blocks.points, blocks.later(found)
         else:
-            data = checked_points(xdata, ydata, sigma, scale, check_finite, nan_policy, dtype)
+            about = xdata, ydata, sigma, scale, check_finite, nan_policy
+            data = points_on_mesh(*about, mesh) if mesh else checked_points(*about)
             points = int(data.points)
             if method == "lm" and points < count:
                 raise LogTypeError(
                     f"Improper input: func input vector length N={count} must not exceed func "
                     f"output vector length M={points}"
                 )
-            if mesh is None:
-                program = program_of(key, lambda: Program.of(curve.problem))
-                given = given._replace(data=padded_data(program, curve, data, given.start))
-            else:
-                program = program_of(key, lambda: Program.of(on_mesh(curve, mesh)))
-                given = given._replace(data=put_on_mesh(data, mesh))
-            found = solved(program, given, listeners)
-            later = later_of(program, curve, data, found.x)
+            ready = data
+            if mesh is None and data.factor is None:
+                apart = keeps_apart(program, curve.model, data.x, given.start)
+                ready = padded_data(data) if apart else data
+            found = solved(program, given._replace(data=ready), listeners)
+            later = later_of(curve, data, found.x)
     kept = listeners.finish()
     fit = result_of(found, parameters, points, absolute_sigma, kept, later, (low, high))
     if fit.status == MAXIMUM:
@@ -161,29 +163,23 @@ def checked_points(
     f_scale: Any,
     check_finite: bool,
     nan_policy: str | None,
-    dtype: Any,
 ) -> Data:
     """The data, as arrays on the host."""
-    x, y = checked_data(xdata, ydata, dtype)
+    x, y = checked_data(xdata, ydata, f_scale.dtype)
     x, y, sigma = finite(x, y, sigma, check_finite, nan_policy)
-    weights, factor = weights_of(sigma, len(y), dtype)
+    if not y.size:
+        raise LogValueError("`ydata` must not be empty!")
+    weights, factor = weights_of(sigma, len(y), f_scale.dtype)
     return Data(x, y, weights, np.int32(len(y)), factor, f_scale)
 
 
-def padded_data(program: Program, curve: Curve, data: Data, start: Any) -> Data:
-    """Data of a length that has a program, if the model allows for it."""
-    leaves = jax.tree.leaves(data.x)
-    kind = jax.tree.structure(data.x), tuple(a.shape[:-1] for a in leaves), start.shape
-    if kind not in program.facts:  # The first time, the model is also seen to fit the data.
-        program.facts[kind] = is_pointwise(curve.model, data.x, start)
-    if not program.facts[kind] or data.factor is not None:
-        return data
+def padded_data(data: Data) -> Data:
+    """Data of a length that there is a program for."""
     length = bucket(len(data.y))
-    parts = jax.tree.map(lambda a: padded(a, length), (data.x, data.y, data.weights))
-    return Data(*parts, *data[3:])
+    return data.mapped(lambda a: padded(a, length))
 
 
-def later_of(program: Program, curve: Curve, data: Data, x: Any) -> dict[str, Callable[[], Any]]:
+def later_of(curve: Curve, data: Data, x: Any) -> dict[str, Callable[[], Any]]:
     """What is computed when somebody asks for it."""
 
     def details() -> tuple[Any, Any]:
@@ -191,12 +187,13 @@ def later_of(program: Program, curve: Curve, data: Data, x: Any) -> dict[str, Ca
             return tuple(map(np.asarray, jax.jit(curve.details)(x, data)))  # type: ignore[return-value]
 
     def rsquared() -> float:
-        weights = np.ones_like(data.y) if data.weights is None else data.weights
-        y = data.y if data.factor is None else np.linalg.solve(data.factor, data.y)
-        mean = np.average(y, weights=weights**2)
-        total = np.sum((weights * (y - mean)) ** 2)
-        squares = np.sum(details()[0] ** 2)
-        return float(1 - squares / total) if total > 0 else float("nan")
+        with jax.enable_x64(x.dtype == np.float64):
+            weights = jnp.ones_like(data.y) if data.weights is None else data.weights
+            y = data.y if data.factor is None else jnp.linalg.solve(data.factor, data.y)
+            mean = jnp.average(y, weights=weights**2)
+            total = float(jnp.sum((weights * (y - mean)) ** 2))
+            squares = float(np.sum(details()[0] ** 2))
+        return 1 - squares / total if total > 0 else float("nan")
 
     return {"fun": lambda: details()[0], "jac": lambda: details()[1], "rsquared": rsquared}
 

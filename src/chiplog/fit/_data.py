@@ -51,14 +51,12 @@ def finite(x: Any, y: Any, sigma: Any, check: bool, policy: str | None) -> tuple
         x, y = jax.tree.map(lambda a: a[..., ~bad], x), y[~bad]
     if check or policy is not None:
         see_finite(x, y)
-    if not y.size:
-        raise LogValueError("`ydata` must not be empty!")
     return x, y, sigma
 
 
-def see_finite(x: Any, y: Any) -> None:
+def see_finite(x: Any, y: Any, numpy: Any = np) -> None:
     for name, array in (("xdata", x), ("ydata", y)):
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(array)):
+        if not all(numpy.isfinite(leaf).all() for leaf in jax.tree.leaves(array)):
             raise LogValueError(
                 f"`{name}`: array must not contain infs or NaNs. `nan_policy='omit'` leaves out "
                 "points that are not a number."
@@ -88,24 +86,22 @@ def weights_of(sigma: Any, points: int, dtype: Any) -> tuple[Any, Any]:
 
 
 def device_of(*data: Any) -> Any:
-    """The device that data are committed to; None if there is none, or more than one."""
+    """The device that data are committed to, if there is one."""
     found = {
         device
         for leaf in jax.tree.leaves(data)
         if isinstance(leaf, jax.Array) and leaf.committed
         for device in leaf.devices()
     }
-    if len(found) > 1 and sharding_of(data[-1]) is None:
+    if len(found) > 1:
         raise LogValueError(
-            f"The data are on several devices ({len(found)}), but not sharded over a mesh: put "
-            "them onto one with `jax.device_put`."
+            f"The data are on {len(found)} devices. Put them onto one, or shard `ydata` over a "
+            "mesh, with `jax.device_put`."
         )
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if found else None
 
 
-def sharding_of(ydata: Any) -> Any:
-    """How data are sharded over a mesh, if they are."""
-    sharding = getattr(ydata, "sharding", None)
-    if isinstance(sharding, jax.sharding.NamedSharding) and len(sharding.device_set) > 1:
-        return sharding
-    return None
+def on_cpu() -> bool:
+    """Whether programs run on the processor, if nothing else is said."""
+    device = jax.config.jax_default_device or jax.local_devices()[0]
+    return bool(getattr(device, "platform", device) == "cpu")

@@ -1,4 +1,4 @@
-"""Many fits in one program: a fixed number of lanes, each of which takes the next fit when it is free.
+"""Many fits in one program: some lanes, each of which takes the next fit when it is free.
 
 All lanes take a step at a time. One whose fit has ended writes down the result and begins another,
 so that none waits for the slowest of them.
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._log import log
-from ._descent import Descent, Problem, Solution, State
+from ._descent import Problem, Solution, State
 from ._problem import Curve, Data
 from ._program import Arguments
 
@@ -67,7 +67,7 @@ def solve_many(curve: Curve, shared: Any, given: Arguments) -> Solution:
         over = ~jax.vmap(how.running)(after)
         results = jax.vmap(how.solution)(after)
         where = jnp.where(over & (now.fit < many.fits), now.fit, capacity)  # Or nowhere.
-        out = jax.tree.map(lambda all, one: all.at[where].set(one, mode="drop"), now.out, results)
+        out = jax.tree.map(lambda a, one: a.at[where].set(one, mode="drop"), now.out, results)
         order = jnp.cumsum(over, dtype=jnp.int32)
         fit = jnp.where(over, now.following + order - 1, now.fit)
         fresh = jax.vmap(begun)(jnp.minimum(fit, capacity - 1))
@@ -87,4 +87,5 @@ def solve_many(curve: Curve, shared: Any, given: Arguments) -> Solution:
     one = jax.vmap(how.solution)(begin)
     out = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape[1:]), a.dtype), one)
     now = _Now(begin, first, jnp.int32(lanes), out, jnp.int32(0))
-    return lax.while_loop(lambda now: jnp.any(now.fit < many.fits), step, now).out
+    now = lax.while_loop(lambda now: jnp.any(now.fit < many.fits), step, now)
+    return now.out  # type: ignore[no-any-return]

@@ -170,15 +170,14 @@ def _flat(out: Any, x: Any) -> Any:
 def _split(tree: Any, dtype: Any) -> tuple[list[Any], Any]:
     """The arrays among arguments, and all the rest, which can be hashed."""
     leaves, structure = jax.tree.flatten(tree)
-    arrays, rest = [], []
+    arrays: list[Any] = []
+    rest: list[Any] = []
     for leaf in leaves:
-        if isinstance(leaf, (np.ndarray, np.generic, jax.Array, int, float)) and not isinstance(
-            leaf, bool
-        ):
+        if isinstance(leaf, (np.ndarray, np.generic, jax.Array, float)):
             array = np.asarray(leaf)
             arrays.append(array.astype(dtype) if array.dtype.kind == "f" else array)
             rest.append(None)
-        else:
+        else:  # Whole numbers may be sizes, or powers.
             rest.append((leaf,))
     return arrays, (structure, tuple(rest))
 

@@ -1,4 +1,4 @@
-"""Who sees the iterations of a fit: lines on the screen, callbacks, loggers, and its own history."""
+"""Who sees the iterations of a fit: lines on the screen, callbacks, loggers, its own history."""
 
 from __future__ import annotations
 

@@ -42,13 +42,15 @@ def as_flat(model: Callable[..., Any], structure: Structure | None) -> Callable[
     def flat(x: Any, p: Any) -> Any:
         out = jnp.asarray(call(x, *((*p,) if structure is None else (structure.unflatten(p),))))
         length = jax.tree.leaves(x)[0].shape[-1]
+        if jnp.iscomplexobj(out):
+            raise LogTypeError("The model returns complex numbers. Fit real and imaginary parts.")
         if out.ndim == 0:
-            return jnp.broadcast_to(out, (length,))
+            out = jnp.broadcast_to(out, (length,))
         if out.size != length:
             raise LogValueError(
                 f"The model returns an array of shape {out.shape}, but there are {length} points."
             )
-        return jnp.ravel(out)
+        return jnp.ravel(out).astype(p[0].dtype)
 
     return flat
 

@@ -76,7 +76,7 @@ def parameters_of(f: Callable[..., Any] | None, p0: Any, dtype: Any) -> Paramete
 
 
 def _is_leaf(tree: Any) -> bool:
-    return jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+    return bool(jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)))
 
 
 def _one_by_one(f: Callable[..., Any] | None, p0: Any, dtype: Any) -> Parameters:

@@ -16,13 +16,17 @@ import numpy as np
 from .. import _jax_compat as compat
 
 SOME = 32  # Points to try it out on.
-ELEMENTWISE = frozenset(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1
-    floor ge gt igamma igammac integer_pow is_finite le lgamma log log1p logistic lt max min mul ne
-    neg nextafter not or polygamma pow regularized_incomplete_beta rem round rsqrt select_n sign sin
-    sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
-)
+# fmt: off
+ELEMENTWISE = frozenset((
+    "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
+    "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p",
+    "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
+    "floor", "ge", "gt", "igamma", "igammac", "integer_pow", "is_finite", "le", "lgamma", "log",
+    "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or",
+    "polygamma", "pow", "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n",
+    "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta",
+))
+# fmt: on
 CALLS = frozenset(("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call"))
 REDUCTIONS = frozenset(
     ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax")
@@ -31,7 +35,8 @@ REDUCTIONS = frozenset(
 
 def is_pointwise(model: Callable[[Any, Any], Any], x: Any, p: Any) -> bool:
     """Whether a model gives the same for points as for these among others."""
-    closed = jax.make_jaxpr(model)(x, p)
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, p.dtype), x)
+    closed = jax.make_jaxpr(model)(shapes, p)
     leaves = len(jax.tree.leaves(x))
     given = [i < leaves for i in range(len(closed.jaxpr.invars))]
     try:
@@ -98,7 +103,7 @@ def _broadcast(eqn: Any, along: bool) -> bool:
 
 
 def _tried(model: Callable[[Any, Any], Any], x: Any, p: Any) -> bool:
-    some = jax.tree.map(lambda a: a[..., :SOME], x)
+    some = jax.tree.map(lambda a: np.asarray(a[..., :SOME], p.dtype), x)
     half = jax.tree.map(lambda a: a[..., : (a.shape[-1] + 1) // 2], some)
 
     def both(some: Any, half: Any, p: Any) -> tuple[Any, Any]:

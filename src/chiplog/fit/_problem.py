@@ -51,6 +51,11 @@ class Data(NamedTuple):
     factor: Any  # Of the covariance matrix of y, or None.
     f_scale: Any
 
+    def mapped(self, change: Callable[[Any], Any]) -> Data:
+        """The same with all arrays changed that have the points along an axis."""
+        x, y, weights = jax.tree.map(change, (self.x, self.y, self.weights))
+        return self._replace(x=x, y=y, weights=weights)
+
 
 class Curve(NamedTuple):
     """A model, as a function of x and of all parameters, and how much its residuals count."""
@@ -65,13 +70,15 @@ class Curve(NamedTuple):
         if length <= BLOCK or length % BLOCK:
             return lambda p: self._whole(p, data)
         starts = jnp.arange(0, length, BLOCK, dtype=data.points.dtype)
-        blocks = (*jax.tree.map(_cut, (data.x, data.y, data.weights)), data.points - starts)
+        cut = data.mapped(_cut)._replace(points=data.points - starts)
 
         def problem(p: Any) -> tuple[Any, Any]:
             def add(carry: Any, block: Any) -> tuple[Any, None]:
-                return self.added(p, carry, Data(*block, data.factor, data.f_scale)), None
+                x, y, weights, points = block
+                here = Data(x, y, weights, points, data.factor, data.f_scale)
+                return self.added(p, carry, here), None
 
-            return lax.scan(add, self.nothing(p), blocks)[0]  # type: ignore[no-any-return]
+            return lax.scan(add, self.nothing(p), cut[:4])[0]  # type: ignore[no-any-return]
 
         return problem
 

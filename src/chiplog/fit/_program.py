@@ -13,6 +13,7 @@ from ._bounds import Bounds
 from ._cache import compiled
 from ._descent import Descent, Problem, Solution, Tolerances, descend
 from ._listen import Listeners
+from ._pointwise import is_pointwise
 
 KEPT = 256  # Programs.
 
@@ -31,7 +32,8 @@ class Arguments(NamedTuple):
     def how(self) -> Descent:
         """The way down."""
         bounds = None if self.low is None else Bounds(self.low, self.high)
-        until = Tolerances(*self.numbers, self.most)
+        ftol, xtol, gtol = self.numbers
+        until = Tolerances(ftol, xtol, gtol, self.most)
         return Descent(bounds, None if self.scale is None else 1 / self.scale, until)
 
 
@@ -83,3 +85,12 @@ def solved(program: Program, given: Arguments, listeners: Listeners) -> Solution
     run = listeners.around(program.solve)
     out = program(given) if run is program.solve else run(given)
     return Solution(*map(np.asarray, out))
+
+
+def keeps_apart(program: Program, model: Any, x: Any, start: Any) -> bool:
+    """Whether the model looks at each point by itself; and at first, whether it fits the data."""
+    leaves = jax.tree.leaves(x)
+    kind = jax.tree.structure(x), tuple(a.shape[:-1] for a in leaves), start.shape
+    if kind not in program.facts:
+        program.facts[kind] = is_pointwise(model, x, start)
+    return bool(program.facts[kind])

@@ -97,8 +97,8 @@ class Fit(tuple[Any, ...]):
 
     def __repr__(self) -> str:
         head = (
-            f"Fit: {self.points} {self.counted}, {len(self.names)} parameters, {self.nit} iterations "
-            f"({self.message})"
+            f"Fit: {self.points} {self.counted}, {len(self.names)} parameters, "
+            f"{self.nit} iterations ({self.message})"
         )
         width = max(map(len, self.names), default=0)
         rows = [

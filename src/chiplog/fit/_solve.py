@@ -77,6 +77,7 @@ def differentiated(
         return fun(x), jac(x).T
     if len(x) <= jax.eval_shape(fun, x).shape[0]:
         unit = jnp.eye(len(x), dtype=x.dtype)
-        return jax.vmap(lambda v: jax.jvp(fun, (x,), (v,)), out_axes=(None, 0))(unit)
+        f, slopes = jax.vmap(lambda v: jax.jvp(fun, (x,), (v,)), out_axes=(None, 0))(unit)
+        return f, slopes
     f, pull = jax.vjp(fun, x)
     return f, jax.vmap(lambda v: pull(v)[0], out_axes=1)(jnp.eye(len(f), dtype=f.dtype))

@@ -10,11 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..errors import LogValueError
 from ._blocks import Blocks
 from ._descent import Proposal, Solution, State, logged
 from ._listen import Listeners
 from ._problem import Curve, Data, bucket, padded
-from ._program import Arguments, Program
+from ._program import Arguments, Program, keeps_apart
 
 
 def solve_streamed(
@@ -26,7 +27,7 @@ def solve_streamed(
     listeners: Listeners,
 ) -> Solution:
     """Go down from the start, with data that are gone through for each iteration."""
-    if not program.facts:
+    if "steps" not in program.facts:
         program.facts["steps"] = _steps(curve)
     begin, propose, add, judge = program.facts["steps"]
     judge = listeners.around(judge)
@@ -35,10 +36,15 @@ def solve_streamed(
         proposal = program.run(propose, given, state)
         total = curve.nothing(given.start)
         for x, y, weights in blocks:
+            if not keeps_apart(program, curve.model, x, given.start):
+                raise LogValueError(
+                    "The model looks at several points at once, so the data cannot be gone through "
+                    "in blocks. Give them as arrays in memory."
+                )
             length = bucket(len(y))
-            parts = jax.tree.map(lambda a: padded(a, length), (x, y, weights))  # noqa: B023
+            data = Data(x, y, weights, np.int32(len(y)), None, f_scale)
+            data = data.mapped(lambda a: padded(a, length))
             jax.block_until_ready(total)  # One block is under way, one is being read.
-            data = Data(*parts, np.int32(len(y)), None, f_scale)
             total = program.run(add, proposal.x, total, data)
         state = judge(given, state, proposal, *total)
     solution: Solution = jax.tree.map(np.asarray, given.how().solution(state))

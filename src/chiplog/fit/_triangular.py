@@ -14,6 +14,7 @@ from jax import lax
 
 FEW = 12  # Columns that are worked on one after the other in straight code: it takes half the time.
 
+
 def factor(columns: Any) -> Any:
     """The upper triangular factor of a matrix that is given by its columns.
 

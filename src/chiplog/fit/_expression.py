@@ -1,0 +1,101 @@
+"""Models that are written as text, such as `a*exp(-b*x)+c`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import LogValueError
+
+NAMES = (
+    "abs exp expm1 log log1p log2 log10 sqrt cbrt sin cos tan arcsin arccos arctan arctan2 sinh "
+    "cosh tanh arcsinh arccosh arctanh sinc minimum maximum where"
+)
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(jnp, name) for name in NAMES.split()},
+    **{name: getattr(jax.scipy.special, name) for name in ("erf", "erfc", "gammaln")},
+}
+CONSTANTS = {"pi": jnp.pi, "e": jnp.e}
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class Expression:
+    """A model of x. All names that are not known are parameters, in the order they appear in.
+
+    With one variable, x is that, and is called "x" or as the variable is; with several, x is a
+    dictionary of them. There is nothing in it but arithmetic, so text from anywhere is safe.
+    """
+
+    def __init__(self, text: str, variables: tuple[str, ...] = ("x",)) -> None:
+        self.text = text
+        self._variables = variables
+        try:
+            self._tree = ast.parse(text.strip().replace("^", "**"), mode="eval").body
+        except SyntaxError as error:
+            raise LogValueError(f"The model {text!r} is not an expression: {error.msg}.") from error
+        nodes = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
+        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+        names = list(dict.fromkeys(node.id for node in nodes))
+        ours = {"x", *variables} if len(variables) == 1 else {*variables}
+        self.parameters = [n for n in names if n not in ours | {*FUNCTIONS, *CONSTANTS}]
+        if not ours & {*names}:
+            raise LogValueError(f"The model {text!r} does not depend on {' or '.join(variables)}.")
+        if not self.parameters:
+            raise LogValueError(f"The model {text!r} has no parameters to fit.")
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        given = [inspect.Parameter(name, kind) for name in ("_x", *self.parameters)]
+        self.__signature__ = inspect.Signature(given)
+
+    def __call__(self, x: Any, *parameters: Any) -> Any:
+        values = {**CONSTANTS, **dict(zip(self.parameters, parameters, strict=True))}
+        if len(self._variables) == 1:
+            values |= {"x": x, self._variables[0]: x}
+        else:
+            values |= {name: x[name] for name in self._variables}
+        return self._value(self._tree, values)
+
+    def _value(self, node: ast.AST, values: dict[str, Any]) -> Any:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return number
+            case ast.Name(id=name) if name in values:
+                return values[name]
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in OPERATORS:
+                return OPERATORS[type(op)](self._value(a, values), self._value(b, values))
+            case ast.UnaryOp(op=op, operand=a) if type(op) in OPERATORS:
+                return OPERATORS[type(op)](self._value(a, values))
+            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in OPERATORS:
+                return OPERATORS[type(op)](self._value(a, values), self._value(b, values))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
+                return FUNCTIONS[name](*(self._value(a, values) for a in args))
+        raise LogValueError(
+            f"{ast.unparse(node)!r} is not possible in the model {self.text!r}: it is made of "
+            f"numbers, names, + - * / ** and functions ({', '.join(sorted(FUNCTIONS))})."
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> Any:
+        return self.text, self._variables
