@@ -1,7 +1,7 @@
 # Everything that can be done with a fresh clone. Only python3 (3.11+), make and git are needed.
 #
 #   make demo             a training loop that logs, in the terminal
-#   make examples         molecular dynamics, and an Ising model
+#   make examples         molecular dynamics, an Ising model, and fits of spectra
 #   make test             the whole test suite
 #   make lint             format, lint and type checks
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
@@ -42,6 +42,7 @@ demo: .venv/.done
 examples: .venv/.done
 	.venv/bin/python examples/lennard_jones.py
 	.venv/bin/python examples/ising.py
+	.venv/bin/python examples/spectrum.py
 
 test: .venv/.done
 	.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)

@@ -4,7 +4,7 @@ import platform
 
 import jax
 
-from . import loggers, spool, storage, tap, watch
+from . import fit, loggers, spool, storage, tap, watch
 
 if __name__ == "__main__":
     print(
@@ -15,3 +15,4 @@ if __name__ == "__main__":
     watch.main()
     loggers.main()
     storage.main()
+    fit.main()

@@ -89,6 +89,17 @@ def test_the_demo_runs(capsys, monkeypatch):
     assert "reduced on the device" in printed
 
 
+def test_spectra_are_fitted(tmp_path, capsys):
+    example = load("spectrum")
+    fit, fits = example.main(tmp_path, count=30)
+    assert {path.name for path in tmp_path.iterdir()} == {"spectrum.png", "iterations.png"}
+    assert fit.success
+    assert fits.success.all()
+    found = np.median(fits[0]["centre"], axis=0)
+    np.testing.assert_allclose(found, example.TRUE["centre"], atol=0.05)
+    assert "in truth" in capsys.readouterr().out
+
+
 def test_examples_are_scripts():
     for path in EXAMPLES.glob("*.py"):
         runpy.run_path(str(path), run_name="imported")

@@ -6,23 +6,29 @@ from collections.abc import Callable
 
 from .._logdict import LogDict
 
-HEAD = f"{'iteration':>10}{'cost':>15}{'reduction':>13}{'step norm':>13}{'optimality':>13}"
+SMALL = ("reduction", "step_norm", "optimality")
+COLUMNS = {"cost": (15, ".6e"), **dict.fromkeys(SMALL, (13, ".3e"))}
+COUNTS = dict.fromkeys(("done", "running"), (10, "d"))  # Of many fits.
 
 
 def printer(verbose: int) -> Callable[[LogDict], None]:
     """What prints entries: each 10th iteration for 1, all of them for 2."""
-    printed: list[int] = []
+    printed = False
 
     def show(logs: LogDict) -> None:
-        iteration = int(logs.steps["step"]["cost"])
+        nonlocal printed
+        columns = COLUMNS if "cost" in logs else COUNTS
+        first = next(iter(columns))
+        if first not in logs or "step" not in logs.steps:  # The model's own logs.
+            return
+        iteration = int(logs.steps["step"][first])
         if verbose < 2 and iteration % 10:
             return
         if not printed:
-            print(HEAD)
-        printed.append(iteration)
-        print(
-            f"{iteration:10d}{float(logs['cost']):15.6e}{float(logs['reduction']):13.3e}"
-            f"{float(logs['step_norm']):13.3e}{float(logs['optimality']):13.3e}"
-        )
+            head = (f"{name.replace('_', ' '):>{width}}" for name, (width, _) in columns.items())
+            print(f"{'iteration':>10}" + "".join(head))
+            printed = True
+        line = (f"{logs[name].item():{width}{kind}}" for name, (width, kind) in columns.items())
+        print(f"{iteration:10d}" + "".join(line))
 
     return show
