@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import os
 import pathlib
 import platform
@@ -16,7 +17,6 @@ import tempfile
 from typing import Any
 
 import jax
-import jaxlib.version
 
 from .. import _jax_compat as compat
 
@@ -81,7 +81,7 @@ def _path_of(lowered: Any, device: Any) -> pathlib.Path:
     about = (
         (
             jax.__version__,
-            jaxlib.version.__version__,
+            importlib.metadata.version("jaxlib"),
             platform.platform(),
             platform.python_version(),
         ),

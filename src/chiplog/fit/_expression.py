@@ -8,19 +8,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from ..errors import LogValueError
 
-NAMES = (
-    "abs exp expm1 log log1p log2 log10 sqrt cbrt sin cos tan arcsin arccos arctan arctan2 sinh "
-    "cosh tanh arcsinh arccosh arctanh sinc minimum maximum where"
-)
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(jnp, name) for name in NAMES.split()},
-    **{name: getattr(jax.scipy.special, name) for name in ("erf", "erfc", "gammaln")},
-}
+PLAIN = ["abs", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sinc", "minimum", "maximum", "where"]
+SPECIAL = ("erf", "erfc", "gammaln")
+FUNCTIONS = frozenset((*PLAIN, *SPECIAL))
 CONSTANTS = {"pi": jnp.pi, "e": jnp.e}
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -85,7 +79,7 @@ class Expression:
             case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in OPERATORS:
                 return OPERATORS[type(op)](self._value(a, values), self._value(b, values))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-                return FUNCTIONS[name](*(self._value(a, values) for a in args))
+                return _function(name)(*(self._value(a, values) for a in args))
         raise LogValueError(
             f"{ast.unparse(node)!r} is not possible in the model {self.text!r}: it is made of "
             f"numbers, names, + - * / ** and functions ({', '.join(sorted(FUNCTIONS))})."
@@ -99,3 +93,11 @@ class Expression:
 
     def _key(self) -> Any:
         return self.text, self._variables
+
+
+def _function(name: str) -> Callable[..., Any]:
+    if name in PLAIN:
+        return getattr(jnp, name)  # type: ignore[no-any-return]
+    from jax.scipy import special  # It takes as long to import as all of chiplog.
+
+    return getattr(special, name)  # type: ignore[no-any-return]
