@@ -12,7 +12,13 @@ import jax.numpy as jnp
 
 from ..errors import LogValueError
 
-PLAIN = ["abs", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sinc", "minimum", "maximum", "where"]
+# fmt: off
+PLAIN = (
+    "abs", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "cbrt", "sin", "cos", "tan",
+    "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh",
+    "arctanh", "sinc", "minimum", "maximum", "where",
+)
+# fmt: on
 SPECIAL = ("erf", "erfc", "gammaln")
 FUNCTIONS = frozenset((*PLAIN, *SPECIAL))
 CONSTANTS = {"pi": jnp.pi, "e": jnp.e}
