@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._around import runs_programs
@@ -22,10 +22,10 @@ from ._arguments import (
 )
 from ._blocks import blocks_of
 from ._data import checked_data, device_of, finite, weights_of
-from ._descent import MAXIMUM
+from ._descent import MAXIMUM, Solution
 from ._identity import identity
 from ._listen import Listeners
-from ._loss import Loss, checked_loss
+from ._loss import LOSSES, Loss, checked_loss
 from ._mesh import on_mesh, points_on_mesh, sharding_of
 from ._model import as_flat, as_flat_jacobian
 from ._parameters import parameters_of
@@ -146,7 +146,7 @@ def curve_fit(
                 apart = keeps_apart(program, curve.model, data.x, given.start)
                 ready = padded_data(data) if apart else data
             found = solved(program, given._replace(data=ready), listeners)
-            later = later_of(curve, data, found.x)
+            later = later_of(curve, data, found)
     kept = listeners.finish()
     fit = result_of(found, parameters, points, absolute_sigma, kept, later, (low, high))
     if fit.status == MAXIMUM:
@@ -179,21 +179,22 @@ def padded_data(data: Data) -> Data:
     return data.mapped(lambda a: padded(a, length))
 
 
-def later_of(curve: Curve, data: Data, x: Any) -> dict[str, Callable[[], Any]]:
+def later_of(curve: Curve, data: Data, found: Solution) -> dict[str, Callable[[], Any]]:
     """What is computed when somebody asks for it."""
 
-    def details() -> tuple[Any, Any]:
-        with jax.enable_x64(x.dtype == np.float64):
-            return tuple(map(np.asarray, jax.jit(curve.details)(x, data)))  # type: ignore[return-value]
+    @functools.cache
+    def details() -> list[Any]:
+        with jax.enable_x64(found.x.dtype == np.float64):
+            return [np.asarray(a) for a in jax.jit(curve.details)(found.x, data)]
 
     def rsquared() -> float:
-        with jax.enable_x64(x.dtype == np.float64):
-            weights = jnp.ones_like(data.y) if data.weights is None else data.weights
-            y = data.y if data.factor is None else jnp.linalg.solve(data.factor, data.y)
-            mean = jnp.average(y, weights=weights**2)
-            total = float(jnp.sum((weights * (y - mean)) ** 2))
-            squares = float(np.sum(details()[0] ** 2))
-        return 1 - squares / total if total > 0 else float("nan")
+        squares = 2 * found.cost if curve.loss is LOSSES["linear"] else np.sum(details()[0] ** 2)
+        y, weights = np.asarray(data.y), data.weights
+        if data.factor is not None:
+            y = np.linalg.solve(data.factor, y)
+        by = np.ones_like(y) if weights is None else np.asarray(weights) ** 2
+        total = np.sum(by * (y - np.average(y, weights=by)) ** 2)
+        return float(1 - squares / total) if total > 0 else float("nan")
 
     return {"fun": lambda: details()[0], "jac": lambda: details()[1], "rsquared": rsquared}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -113,6 +114,7 @@ def least_squares(
             )
         found = solved(program, given, listeners)
 
+    @functools.cache
     def details() -> tuple[Any, Any]:
         with jax.enable_x64(dtype == np.float64):
             f, jacobian = jax.jit(problem.details)(found.x, data)
