@@ -1,9 +1,12 @@
 """Fits: the certified answers, and those of SciPy."""
 
 import dataclasses
+import functools
+import math
 import pathlib
 import pickle
 import re
+import types
 import typing
 import warnings
 
@@ -19,7 +22,8 @@ from nist import MODELS, problem
 
 import chiplog
 from chiplog import loggers
-from chiplog.fit import curve_fit, least_squares, solve
+from chiplog.fit import _problem, curve_fit, least_squares, solve
+from chiplog.fit._pointwise import is_pointwise
 
 POINTS = np.linspace(0, 4, 60)
 
@@ -60,7 +64,9 @@ def test_the_certified_answers_are_found_from_both_starts(name):
         fit = curve_fit(MODELS[name], given.x, given.y, start)
         assert digits(fit.x, given.certified) > max(promised[i] - 1, 6)
         # The residuals of one of them are below rounding, and so are its errors.
-        assert digits(fit.perr, given.errors) > max(promised[2 + i] - 1, 3 if name == "Lanczos1" else 4)
+        assert digits(fit.perr, given.errors) > max(
+            promised[2 + i] - 1, 3 if name == "Lanczos1" else 4
+        )
 
 
 @pytest.mark.parametrize(
@@ -175,6 +181,11 @@ def test_data_and_parameters_of_all_kinds():
     )
     assert found[0]["b"] == found.x[1]
     assert same(curve_fit(of_tree, POINTS, y, Rates(1.0, 1.0, 1.0)))[0].b == found.x[1]
+    bounds = Rates(0.0, 0.0, 0.0), Rates(9.0, 9.0, 9.0)
+    backwards = curve_fit(of_tree, POINTS, y, Backwards(1.0, 1.0, 1.0), bounds=(0, [9, 8, 7]))
+    assert backwards.names == ("c", "b", "a"), "in the order of the fields"
+    np.testing.assert_allclose(backwards.x[::-1], expected, rtol=1e-6)
+    same(curve_fit(of_tree, POINTS, y, Rates(1.0, 1.0, 1.0), bounds=bounds))
     assert same(curve_fit(of_tree, POINTS, y, Named(1.0, 1.0, 1.0)))[0].b == found.x[1]
     packed = same(curve_fit(lambda x, p: decay(x, *p["all"]), POINTS, y, {"all": np.ones(3)}))
     assert packed.names == ("all/0", "all/1", "all/2")
@@ -198,6 +209,13 @@ class Rates:
     c: float
 
 
+@dataclasses.dataclass
+class Backwards:
+    c: float
+    b: float
+    a: float
+
+
 class Named(typing.NamedTuple):
     a: float
     b: float
@@ -213,13 +231,65 @@ def slopes(x, a, b, c):
     return jnp.stack([e, -a * x * e, jnp.ones_like(x)], 1)
 
 
-def test_models_that_look_at_all_points_are_not_padded():
-    y = measured()
-    fit = curve_fit(lambda x, a, b: a * (x - x.mean()) + b, POINTS, y)
-    slope, level = np.polyfit(POINTS - POINTS.mean(), y, 1)
-    np.testing.assert_allclose(fit.x, [slope, level], rtol=1e-9)
-    fit = curve_fit(lambda x, a, b: a * x + b * jnp.arange(len(x), dtype=x.dtype) ** 2, POINTS, y)
-    assert np.isfinite(fit.cost)
+def smooth(x):
+    return jnp.convolve(x, jnp.ones(3, x.dtype) / 3, mode="same")
+
+
+SEVERAL = {
+    "mean": lambda x: x - jnp.mean(x),
+    "first": lambda x: x - x[0],
+    "length": lambda x: x / len(x),
+    "power": lambda x: x ** (len(x) // len(x) + 1) / len(x),
+    "backwards": lambda x: x[::-1],
+    "count": lambda x: x + jnp.sum(jnp.arange(x.size, dtype=x.dtype)),
+    "constant": lambda x: x + np.linspace(0, 1, len(x)).sum(),
+    "place": lambda x: x * jnp.linspace(0, 1, len(x)),
+    "sort": jnp.sort,
+    "cumsum": jnp.cumsum,
+    "smooth": smooth,
+    "scan": lambda x: jax.lax.scan(lambda c, x: (c + x, c), x[0], x)[1],
+}
+
+
+def test_models_that_look_at_several_points_are_not_taken_for_others():
+    for name, seen in SEVERAL.items():
+        with jax.enable_x64(True):
+            assert not is_pointwise(lambda x, p: p[0] * seen(x), POINTS, np.ones(1)), name
+
+
+@pytest.mark.parametrize("name", ["first", "length"])
+def test_models_that_look_at_several_points_get_them_as_they_are(name, monkeypatch):
+    """Neither padding nor blocks change an answer, whatever the first data looked like."""
+    monkeypatch.setattr(_problem, "BLOCK", 32)
+
+    def model(x, a, b):
+        return a * SEVERAL[name](x) + b
+
+    for x in (np.linspace(1, 3, 17), 2 - np.cos(np.linspace(0, 9, 64))):
+        with jax.enable_x64(True):
+            y = np.asarray(model(jnp.asarray(x), 2.0, 1.0))
+        fit = curve_fit(model, x, y, [1.0, 0.5])
+        np.testing.assert_allclose(fit.x, [2, 1], rtol=1e-6)
+    with pytest.raises(ValueError, match="pointwise=True"):
+        curve_fit(model, iter([(x, y)]), None)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        decay,
+        jax.jit(decay),
+        lambda x, a, b, c: jnp.where(x > 2, a * x, b) + c * jax.nn.sigmoid(x),
+        lambda x, a, b, c: jnp.polyval(jnp.array([a, b, c]), x),
+        lambda x, a, b, c: a + b + c,
+        lambda x, a, b, c: jnp.stack([a, b]) @ jnp.stack([x, x**2]) + c,
+    ],
+)
+def test_models_that_look_at_each_point_are_known(model):
+    with jax.enable_x64(True):
+        assert is_pointwise(
+            lambda x, p: jnp.broadcast_to(model(x, *p), x.shape), POINTS, np.ones(3)
+        )
 
 
 def test_small_numbers_are_fitted_as_well_as_others():
@@ -279,6 +349,73 @@ def test_what_a_model_sees_is_not_forgotten():
     SCALE = 1.0
 
 
+class Power:
+    k = 1.0
+
+    def __call__(self, x, a):
+        return a * x**self.k
+
+    def method(self, x, a):
+        return a * x**self.k
+
+
+def test_attributes_that_a_model_sees_are_not_forgotten():
+    power, settings = Power(), types.SimpleNamespace(k=1.0)
+
+    def found(model):
+        return round(float(curve_fit(model, POINTS[1:], 6 * POINTS[1:] ** 2).x[0]), 6)
+
+    def by_settings(x, a):
+        return a * x**settings.k
+
+    models = (power, power.method, by_settings, functools.partial(by_settings))
+    before = [found(model) for model in models]
+    power.k = settings.k = 2.0
+    assert [found(model) for model in models] == [6.0] * 4 != before
+    del power.k
+    Power.k = 2.0
+    assert found(power) == 6
+    Power.k = 1.0
+    assert found(power) == before[0]
+
+
+def test_an_older_equal_model_that_changed_is_not_traced():
+    def made(k):
+        def model(x, a):
+            return a * k * x
+
+        def change(new):
+            nonlocal k
+            k = new
+
+        return model, change
+
+    first, change = made(2.0)
+    curve_fit(first, POINTS, 6 * POINTS)
+    change(3.0)
+    second, _ = made(2.0)
+    longer = np.linspace(0, 4, 500)  # Traced anew.
+    assert round(float(curve_fit(second, longer, 6 * longer).x[0]), 6) == 3
+
+
+def test_robust_losses_do_not_stop_early():
+    x = np.linspace(0, 4, 30)
+    y = 2 * x + 1
+    y[5] += 1000
+    y[9] -= 300
+    fit = curve_fit(lambda x, a, b: a * x + b, x, y, [-500, 900], loss="huber", f_scale=0.01)
+    theirs = scipy.optimize.least_squares(
+        lambda p: p[0] * x + p[1] - y, [2, 1], loss="huber", f_scale=0.01, xtol=1e-12, ftol=1e-12
+    )
+    np.testing.assert_allclose(fit.x, theirs.x, rtol=1e-6)
+
+
+def test_loose_tolerances_save_evaluations():
+    tight = curve_fit(decay, POINTS, measured())
+    loose = curve_fit(decay, POINTS, measured(), ftol=1e-3, xtol=1e-3, gtol=1e-3)
+    assert loose.nfev < tight.nfev - 1
+
+
 def test_derivatives_are_forward_or_in_reverse_by_the_dimensions(monkeypatch):
     called = []
     for name in ("jvp", "vjp"):
@@ -325,7 +462,9 @@ def test_iterations_can_be_watched(capsys, tmp_path):
         curve_fit(decay, POINTS, y, logger=logger)
     assert len(list(loggers.read_jsonl(path))) == len(seen)
     curve_fit(decay, POINTS, y, verbose=1)
-    assert len(capsys.readouterr().out.splitlines()) <= 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[-1].split()[0] == str(fit.nit)
 
 
 def test_spool_and_tap_go_around_the_programs_of_a_fit(tmp_path):
@@ -429,6 +568,21 @@ def test_the_solver_can_be_batched_and_spooled():
         (TypeError, "`p0` must be made of numbers", {"p0": ["a", "b", "c"]}),
         (TypeError, "`p0` are numbers", {"p0": "abc"}),
         (TypeError, "float64 or float32", {"dtype": np.int32}),
+        (TypeError, "Use `max_nfev`", {"maxfev": 3}),
+        (TypeError, "of `math`", {"f": lambda x, a: a * math.exp(x)}),
+        (TypeError, "`jax.numpy.where`", {"f": lambda x, a: a * x[x > a]}),
+        (TypeError, "takes 3 parameters after x", {"p0": [1, 1]}),
+        (TypeError, "`p0={'p': [...]}`", {"f": lambda x, p: p[0] * x, "p0": np.ones(2)}),
+        (TypeError, "one argument", {"p0": {"a": 1.0}}),
+        (TypeError, "`return` missing", {"f": lambda x, a: None}),
+        (TypeError, "is a function of x", {"f": None}),
+        (ValueError, "b begins at 7", {"p0": [1, 7, 1], "bounds": (0, 2)}),
+        (ValueError, "(lower, upper)", {"bounds": [(0, 1)] * 3}),
+        (ValueError, "`jac` returns", {"jac": lambda x, a, b, c: jnp.ones((3, 60))}),
+        (ValueError, "`f_scale` must be", {"f_scale": 0.0}),
+        (TypeError, "`ftol, xtol, gtol` must be numbers", {"ftol": "a"}),
+        (TypeError, "written with `jax.numpy`", {"loss": lambda z: np.log1p(np.asarray(z))}),
+        (ValueError, "The loss of an array", {"loss": lambda z: jnp.stack([z, z, z])}),
         (TypeError, "complex", {"f": lambda x, a: jax.lax.complex(a * x, x)}),
         (TypeError, "`logger` is a logger", {"logger": print}),
     ],

@@ -124,6 +124,26 @@ def test_each_of_many_fits_may_have_its_own_everything():
     assert tree[0]["all"].shape == (5, 3)
 
 
+def test_x_of_many_fits_can_be_said_to_be_shared():
+    x = np.stack([POINTS, POINTS**2])
+    ys = np.array([[1.0, 2.0], [3.0, 4.0]]) @ x
+    shared = curve_fit_batch(lambda x, a, b: a * x[0] + b * x[1], x, ys, shared_x=True)
+    np.testing.assert_allclose(shared.x, [[1, 2], [3, 4]], rtol=1e-9)
+    with pytest.raises(ValueError, match="there are 2 fits"):
+        curve_fit_batch(lambda x, a: a * x, np.stack([POINTS] * 3), ys, shared_x=False)
+
+
+def test_many_fits_with_robust_losses_have_the_same_errors():
+    ys = many(100)
+    options = {"loss": "cauchy", "f_scale": 0.05}
+    fits = curve_fit_batch(decay, POINTS, ys, sigma=0.3, **options)
+    alone = curve_fit(decay, POINTS, ys[40], sigma=0.3, **options)
+    np.testing.assert_allclose(fits.perr[40], alone.perr, rtol=1e-5)
+    blocks = curve_fit(decay, [*in_blocks(POINTS, ys[40] / 0.3)], None, jac=None, loss="cauchy")
+    whole = curve_fit(decay, POINTS, ys[40] / 0.3, loss="cauchy")
+    np.testing.assert_allclose(blocks.perr, whole.perr, rtol=1e-6)
+
+
 def test_a_fit_that_fails_does_not_stop_the_others():
     ys = many(4)
     ys[1, 7] = np.nan
@@ -138,6 +158,11 @@ def test_a_fit_that_fails_does_not_stop_the_others():
     alone = curve_fit(decay, POINTS[kept], ys[1][kept])
     np.testing.assert_allclose(fits.x[1], alone.x, rtol=1e-7)
     np.testing.assert_allclose(fits.perr[1], alone.perr, rtol=1e-6)
+    ys[2] = np.nan
+    fits = curve_fit_batch(decay, POINTS, ys, nan_policy="omit", absolute_sigma=True)
+    assert fits.success.tolist() == [True, True, False, True]
+    assert "fewer points" in fits.message[2]
+    assert np.isinf(fits[1][2]).all()
     few = curve_fit_batch(decay, POINTS, many(4), max_nfev=3)
     assert set(few.status) == {0}
     with pytest.warns(scipy.optimize.OptimizeWarning, match="for 4 of the fits"):
@@ -163,7 +188,7 @@ def test_many_fits_can_be_watched():
         ("one row for each fit", {"ydata": np.ones(60)}),
         ("last axis must be that long", {"xdata": np.ones(7)}),
         ("`p0` has the shape", {"p0": np.ones((3, 3))}),
-        ("outside of the bounds", {"p0": np.ones((4, 3)), "bounds": (2, 3)}),
+        ("a begins at 1, outside", {"p0": np.ones((4, 3)), "bounds": (2, 3)}),
         ("`sigma` has the shape", {"sigma": np.ones(3)}),
         ("must be positive", {"sigma": np.full(60, -1.0)}),
     ],
@@ -228,7 +253,7 @@ def test_data_in_blocks_give_the_same_answer(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("error", "message", "blocks"),
     [
-        (ValueError, "looks at several points", lambda: in_blocks(POINTS, measured())),
+        (ValueError, "looks at each point by itself", lambda: in_blocks(POINTS, measured())),
         (ValueError, "must not be empty", iter(())),
         (TypeError, "A block of data is", iter([np.ones(3)])),
         (TypeError, "an iterator over", 3.0),
@@ -237,9 +262,21 @@ def test_data_in_blocks_give_the_same_answer(monkeypatch, tmp_path):
     ],
 )
 def test_mistakes_with_blocks_are_explained(error, message, blocks):
-    model = (lambda x, a: a * (x - x.mean())) if "several" in message else decay
+    model = (lambda x, a: a * (x - x.mean())) if "itself" in message else decay
     with pytest.raises(error, match=message):
         curve_fit(model, blocks, None)
+
+
+def test_a_callback_can_stop_a_fit_of_blocks():
+    seen = []
+
+    def stop(logs):
+        seen.append(logs)
+        raise chiplog.errors.StopRun("enough")
+
+    with pytest.raises(chiplog.errors.StopRun, match="enough"):
+        curve_fit(decay, lambda: in_blocks(POINTS, measured()), None, callback=stop)
+    assert len(seen) == 1
 
 
 def test_blocks_that_come_only_once_are_noticed():
@@ -349,7 +386,7 @@ def test_a_second_process_need_not_compile(tmp_path):
 def test_a_file_is_fitted_and_drawn(tmp_path):
     path = tmp_path / "data.csv"
     lines = [f"{x}; {y}; 0.1" for x, y in zip(POINTS, measured(), strict=True)]
-    path.write_text("# measured\nt; signal; error\n" + "\n".join([*lines, "; 3; ", ""]))
+    path.write_text("# measured\nt; signal; error\n" + "\n".join([*lines, ""]))
     picture = tmp_path / "fit.png"
     options = {"sigma": "error", "p0": {"c": 1, "a": 1, "b": 1}, "plot": picture}
     fit = fit_file(path, "a*exp(-b*x) + c", "t", "signal", **options)
@@ -367,5 +404,11 @@ def test_a_file_is_fitted_and_drawn(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             fit_file(path, model, "t", "signal")
+    for model in ("a*x + 0*9**9**9", "a*x + 1/0", "-" * 5000 + "a*x", "a*exp(x, 2, 3)"):
+        with pytest.raises(ValueError, match=r"fails|not an expression"):
+            fit_file(path, model, "t", "signal")
+    path.write_bytes("t; signal; grö\n1; 2; 3\n2; 4; 3\n; 3; 1\n1_0; 2; 2".encode("latin-1"))
+    with pytest.warns(UserWarning, match="2 of 4 lines"):
+        assert round(float(fit_file(path, "a*x", "t", "signal").x[0]), 6) == 2
     with pytest.raises(ValueError, match="no column 'u'"):
         fit_file(path, "a*x", "u", "signal")

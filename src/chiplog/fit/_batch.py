@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import os
 import warnings
 from collections.abc import Callable
@@ -16,13 +17,16 @@ from ..errors import LogTypeError, LogValueError
 from ._arguments import (
     arguments_of,
     checked_dtype,
+    checked_f_scale,
     checked_jac,
     checked_method,
     checked_start,
     outside_of_traces,
+    refuse,
+    see_inside,
 )
 from ._data import on_cpu, see_finite
-from ._descent import Solution
+from ._descent import BAD, Solution
 from ._identity import identity
 from ._lanes import LANES, Many, solve_many
 from ._listen import Listeners
@@ -71,7 +75,10 @@ class BatchFit(tuple[Any, ...]):
     @property
     def message(self) -> list[str]:
         """Why each of them ended."""
-        return [MESSAGES[int(status)] for status in self.status]
+        few = "There are fewer points than parameters."
+        pairs = zip(self.status, self.points, strict=True)
+        least = len(self.names)
+        return [few if s < 0 and n < least else MESSAGES[int(s)] for s, n in pairs]
 
     @property
     def perr(self) -> Any:
@@ -112,7 +119,10 @@ def curve_fit_batch(
     callback: Callable[[Any], Any] | None = None,
     logger: Any = None,
     history: bool = False,
+    pointwise: bool | None = None,
+    shared_x: bool | None = None,
     dtype: Any = np.float64,
+    **unknown: Any,
 ) -> BatchFit:
     """Fit a function to many sets of data at once.
 
@@ -124,7 +134,7 @@ def curve_fit_batch(
         f: The model, as in `curve_fit`.
         xdata: The independent variable, the same for all fits; or with one row for each.
         ydata: What was measured, with one row for each fit.
-        p0: Where to begin: numbers, or a row of them for each fit.
+        p0: Where to begin: numbers, or an array with a row of them for each fit; or a pytree.
         sigma: The errors of `ydata`: one row for all fits, or one for each.
         absolute_sigma: As in `curve_fit`, like everything below.
         check_finite: As in `curve_fit`.
@@ -143,7 +153,11 @@ def curve_fit_batch(
         callback: As in `curve_fit`.
         logger: As in `curve_fit`.
         history: As in `curve_fit`.
+        pointwise: As in `curve_fit`.
+        shared_x: Whether all fits have the same `xdata`. Without it, an array whose first axis is
+            as long as there are fits, and is not its last, has one part for each of them.
         dtype: As in `curve_fit`.
+        unknown: As in `curve_fit`.
 
     Examples:
         >>> import chiplog, jax.numpy as jnp, numpy as np
@@ -153,6 +167,7 @@ def curve_fit_batch(
         >>> bool(np.allclose(fits.x[:, 1], rates)), bool(fits.success.all())
         (True, True)
     """
+    refuse("curve_fit_batch", unknown)
     dtype = checked_dtype(dtype)
     outside_of_traces("curve_fit_batch", xdata, ydata, p0, sigma)
     listeners = Listeners(verbose, callback, logger, history)
@@ -161,22 +176,22 @@ def curve_fit_batch(
     starts = _rows(p0, fits, dtype)
     parameters = parameters_of(f, p0 if starts is None else starts[0], dtype)
     names = parameters.names
-    first, low, high = checked_start(
-        len(names) if parameters.start is None else parameters.start, bounds
-    )
+    first, low, high = checked_start(parameters, bounds)
     starts = np.broadcast_to(first, (fits, len(names))) if starts is None else starts
-    if low is not None and np.any((starts < low) | (starts > high)):
-        raise LogValueError("`p0` is infeasible: it is outside of the bounds.")
+    if low is not None:
+        for row in starts:
+            see_inside(row, low, high, names)
     method = checked_method(method, low is not None, "lm")
-    if method == "lm" and points.min() < len(names):
-        raise LogTypeError(
-            f"There are {len(names)} parameters, but only {points.min()} points in a fit."
-        )
+    if method == "lm" and length < len(names):
+        raise LogTypeError(f"There are {len(names)} parameters, but only {length} points.")
     jac, loss = checked_jac(jac), checked_loss(loss)
     slope = None if jac is None else as_flat_jacobian(jac, parameters.structure)
     curve = Curve(as_flat(f, parameters.structure), slope, loss)
+    leading = {a.shape[0] for a in jax.tree.leaves(x) if a.ndim > 1}
+    if shared_x is False and leading != {fits}:
+        raise LogValueError(f"`xdata` has {leading} rows, but there are {fits} fits.")
     shared = (
-        jax.tree.map(lambda a: not _is_by_fit(a, y), x),
+        jax.tree.map(lambda a: not _is_by_fit(a, y) if shared_x is None else shared_x, x),
         None if weights is None else weights.ndim == 1,
     )
     key = ("batch", identity(f), identity(jac), parameters.structure, identity(loss))
@@ -184,9 +199,9 @@ def curve_fit_batch(
     tolerances = ftol, xtol, gtol
     given = arguments_of(None, first, low, high, x_scale, tolerances, max_nfev, method, dtype)
     with jax.enable_x64(dtype == np.float64):
-        program = program_of(key, lambda: Program(lambda g: solve_many(curve, shared, g)))
+        program = program_of(key, functools.partial(solve_many, curve, shared))
         one = jax.tree.map(lambda a, same: a if same else a[0], x, shared[0])
-        apart = keeps_apart(program, curve.model, one, given.start)
+        apart = keeps_apart(program, curve, one, given.start, pointwise)
         size = bucket(length) if apart else length
         x, y_padded, weights = jax.tree.map(lambda a: padded(a, size), (x, y, weights))
         by_fit = (
@@ -208,14 +223,16 @@ def curve_fit_batch(
                 jax.tree.map(lambda a, same, one: a if same else one, x, shared[0], some_x),
                 some_y,
                 weights if shared[1] else some_weights,
-                np.int32(length),
-                np.asarray(f_scale, dtype),
+                np.int32(length) if apart else None,
+                checked_f_scale(f_scale, dtype),
                 np.int32(end - begin),
             )
             return given._replace(data=data, start=some_starts)
 
         found = _solved(program, part, fits, listeners)
     kept = listeners.finish()
+    few = points < (len(names) if method == "lm" else 1)
+    found = found._replace(status=np.where(few, BAD, found.status))
     covariance = _covariances(found, points, absolute_sigma)
     structure = parameters.structure
     popt = found.x if structure is None else _by_fit(structure, found.x)
@@ -234,7 +251,7 @@ def _solved(
 ) -> Solution:
     """Solve all fits, with as many threads as there are processors if that is where they run."""
     run = listeners.around(program.solve)
-    if run is not program.solve:
+    if run is not program.solve or jax.config.jax_disable_jit:
         found = run(part(0, fits, bucket(fits)))
         return Solution(*(np.asarray(a)[:fits] for a in found))
     threads = max(1, min(processors(), fits // LANES)) if on_cpu() else 1
@@ -269,7 +286,7 @@ def _checked(
         x = jax.tree.map(
             lambda a: np.asarray(a, dtype), dict(xdata) if isinstance(xdata, dict) else [xdata]
         )
-        weights = None if sigma is None else 1 / np.asarray(sigma, dtype)
+        weights = None if sigma is None else np.asarray(sigma, dtype)
     except (TypeError, ValueError) as error:
         raise LogTypeError(f"Data are arrays of numbers: {error}") from error
     x = x if isinstance(xdata, dict) else x[0]
@@ -285,6 +302,7 @@ def _checked(
                 "points: its last axis must be that long."
             )
     if weights is not None:
+        weights = 1 / (np.full(y.shape[1], weights) if weights.ndim == 0 else weights)
         if weights.shape not in (y.shape, y.shape[1:]):
             raise LogValueError(f"`sigma` has the shape {weights.shape}, but `ydata` {y.shape}.")
         if not np.all((weights > 0) & np.isfinite(weights)):
@@ -304,9 +322,16 @@ def _checked(
 
 def _rows(p0: Any, fits: int, dtype: Any) -> Any:
     """The start of each fit, if they have their own."""
-    if p0 is None or isinstance(p0, dict) or hasattr(p0, "_fields"):
+    if p0 is None or not isinstance(p0, (list, tuple, np.ndarray, jax.Array, str)):
         return None
-    rows = np.asarray(p0, dtype)
+    if hasattr(p0, "_fields"):
+        return None
+    try:
+        rows = np.asarray(p0, dtype)
+    except (TypeError, ValueError) as error:
+        raise LogTypeError(
+            f"`p0` are numbers, or a row of them for each fit (or one pytree for all): {error}"
+        ) from error
     if rows.ndim < 2:
         return None
     if rows.ndim > 2 or len(rows) != fits:
@@ -341,15 +366,18 @@ def _covariances(found: Solution, points: Any, absolute: bool) -> Any:
     regular &= np.sqrt(n * np.sum(inverse**2, axis=(1, 2))) * least < 0.01  # Far from singular.
     inverse /= norms[:, :, None]
     covariance = inverse @ np.swapaxes(inverse, 1, 2)
+    failed = found.status < 0
     loose = 0
-    for i in np.flatnonzero(~regular):
+    for i in np.flatnonzero(~regular & ~failed):
         covariance[i], free = covariance_of(r[i], max(points[i], n))
         if free:
             covariance[i], loose = np.inf, loose + 1
     if not absolute:
         with np.errstate(invalid="ignore", divide="ignore"):
-            factor = np.where(points > n, 2 * found.cost / np.maximum(points - n, 1), np.inf)
+            factor = 2 * found.cost / np.maximum(points - n, 1)
             covariance *= factor[:, None, None]
+        failed |= points <= n
+    covariance[failed] = np.inf
     if loose:
         from scipy.optimize import OptimizeWarning  # It takes a while to import.
 

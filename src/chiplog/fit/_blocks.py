@@ -73,13 +73,11 @@ class Blocks:
         self._mean += apart * weight / total
         self._weight = total
 
-    def later(self, found: Any) -> dict[str, Callable[[], Any]]:
+    def later(self, found: Any, linear: bool) -> dict[str, Callable[[], Any]]:
         """What is computed when somebody asks for it."""
-
-        def rsquared() -> float:  # For other losses, it is that of the loss.
-            return 1 - 2 * float(found.cost) / self._squares if self._squares else float("nan")
-
-        return {"rsquared": rsquared}
+        known = linear and self._squares > 0
+        rsquared = 1 - 2 * float(found.cost) / self._squares if known else float("nan")
+        return {"rsquared": lambda: rsquared}
 
 
 def blocks_of(
@@ -101,7 +99,7 @@ def blocks_of(
     length = ydata.shape[-1]
 
     def part(a: Any, begin: int) -> Any:
-        if a is None or not np.ndim(a):
+        if a is None or not np.ndim(a) or np.shape(a) == (1,):
             return a
         if a.shape[-1] != length:
             raise LogValueError(

@@ -15,10 +15,12 @@ from ..errors import LogTypeError, LogValueError
 from ._arguments import (
     arguments_of,
     checked_dtype,
+    checked_f_scale,
     checked_jac,
     checked_method,
     checked_start,
     outside_of_traces,
+    refuse,
 )
 from ._blocks import blocks_of
 from ._data import checked_data, device_of, finite, weights_of
@@ -30,7 +32,7 @@ from ._mesh import on_mesh, points_on_mesh, sharding_of
 from ._model import as_flat, as_flat_jacobian
 from ._parameters import parameters_of
 from ._problem import Curve, Data, bucket, padded
-from ._program import Program, keeps_apart, program_of, solved
+from ._program import keeps_apart, program_of, see_that_it_keeps_apart, solved, solver_of
 from ._result import MESSAGES, Fit, result_of
 from ._streamed import solve_streamed
 
@@ -61,7 +63,9 @@ def curve_fit(
     callback: Callable[[Any], Any] | None = None,
     logger: Any = None,
     history: bool = False,
+    pointwise: bool | None = None,
     dtype: Any = np.float64,
+    **unknown: Any,
 ) -> Fit:
     """Fit a function to data, by nonlinear least squares.
 
@@ -94,7 +98,11 @@ def curve_fit(
         callback: Gets the entries of all iterations, as with `chiplog.tap`.
         logger: Any logger of chiplog, which gets them as well.
         history: Keep them, as `.history`.
+        pointwise: Whether the model looks at each point by itself, so that data can be padded, and
+            gone through in blocks. Without it, that is proved for models of common operations, and
+            not assumed for others.
         dtype: The precision: float64 or float32.
+        unknown: Nothing: others are refused, with a hint.
 
     Examples:
         >>> import chiplog, jax.numpy as jnp, numpy as np
@@ -104,14 +112,13 @@ def curve_fit(
         >>> popt.round(6).tolist()
         [2.5, 1.3, 0.5]
     """
+    refuse("curve_fit", unknown)
     dtype = checked_dtype(dtype)
     outside_of_traces("curve_fit", xdata, ydata, p0, sigma)
     listeners = Listeners(verbose, callback, logger, history)
     parameters = parameters_of(f, p0, dtype)
     count = len(parameters.names)
-    start, low, high = checked_start(
-        count if parameters.start is None else parameters.start, bounds
-    )
+    start, low, high = checked_start(parameters, bounds)
     method = checked_method(method, low is not None, "lm")
     jac, loss = checked_jac(jac), checked_loss(loss)
     slope = None if jac is None else as_flat_jacobian(jac, parameters.structure)
@@ -122,29 +129,36 @@ def curve_fit(
     key = identity(f), identity(jac), parameters.structure, identity(loss), mesh
     tolerances = ftol, xtol, gtol
     given = arguments_of(None, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
-    scale = np.asarray(f_scale, dtype)
+    scale = checked_f_scale(f_scale, dtype)
     on_device = contextlib.nullcontext() if device is None else jax.default_device(device)
     with jax.enable_x64(dtype == np.float64), on_device:  # Whatever the settings are.
-        problem = curve.problem if mesh is None else on_mesh(curve, mesh)
-        program = program_of(key, lambda: Program.of(problem))
-        if blocks and blocks.optional and not keeps_apart(program, curve.model, xdata, given.start):
-            blocks = None
+        final = curve.final
+        if mesh:
+            solver = solver_of(on_mesh(curve, mesh), final and on_mesh(final, mesh))
+        else:
+            solver = solver_of(curve.problem, final and final.problem)
+        program = program_of(key, solver)
+        if blocks and blocks.optional:
+            apart = keeps_apart(program, curve, xdata, given.start, pointwise)
+            blocks = blocks if apart else None
         if blocks:
-            found = solve_streamed(program, curve, blocks, given, scale, listeners)
-            points, later = blocks.points, blocks.later(found)
+            if full_output:
+                raise LogValueError("`full_output` is for data in memory, not for blocks of them.")
+            found = solve_streamed(program, curve, blocks, given, scale, listeners, pointwise)
+            points, later = blocks.points, blocks.later(found, final is None)
+            see_enough_points(points, count, method)
         else:
             about = xdata, ydata, sigma, scale, check_finite, nan_policy
             data = points_on_mesh(*about, mesh) if mesh else checked_points(*about)
             points = int(data.points)
-            if method == "lm" and points < count:
-                raise LogTypeError(
-                    f"Improper input: func input vector length N={count} must not exceed func "
-                    f"output vector length M={points}"
-                )
-            ready = data
-            if mesh is None and data.factor is None:
-                apart = keeps_apart(program, curve.model, data.x, given.start)
-                ready = padded_data(data) if apart else data
+            see_enough_points(points, count, method)
+            if mesh:
+                see_that_it_keeps_apart(program, curve, data.x, given.start, pointwise)
+                ready = data
+            else:
+                apart = keeps_apart(program, curve, data.x, given.start, pointwise)
+                alone = apart and data.factor is None
+                ready = padded_data(data) if alone else data._replace(points=None)
             found = solved(program, given._replace(data=ready), listeners)
             later = later_of(curve, data, found)
     kept = listeners.finish()
@@ -154,6 +168,14 @@ def curve_fit(
             f"Optimal parameters not found: {MESSAGES[MAXIMUM]} (`max_nfev` is {given.most}.)"
         )
     return full(fit) if full_output else fit
+
+
+def see_enough_points(points: int, parameters: int, method: str) -> None:
+    if method == "lm" and points < parameters:
+        raise LogTypeError(
+            f"Improper input: func input vector length N={parameters} must not exceed func output "
+            f"vector length M={points}"
+        )
 
 
 def checked_points(

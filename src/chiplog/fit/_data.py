@@ -32,7 +32,7 @@ def see_lengths(x: Any, y: Any) -> None:
         if not leaf.ndim or leaf.shape[-1] != len(y):
             raise LogValueError(
                 f"`xdata` has the shape {leaf.shape}, but there are {len(y)} points in `ydata`: "
-                "its last axis must be that long."
+                "its last axis must be that long. (For grids, `ravel` all of them.)"
             )
 
 
@@ -59,7 +59,7 @@ def see_finite(x: Any, y: Any, numpy: Any = np) -> None:
         if not all(numpy.isfinite(leaf).all() for leaf in jax.tree.leaves(array)):
             raise LogValueError(
                 f"`{name}`: array must not contain infs or NaNs. `nan_policy='omit'` leaves out "
-                "points that are not a number."
+                "NaNs, but not infs."
             )
 
 
@@ -78,6 +78,8 @@ def weights_of(sigma: Any, points: int, dtype: Any) -> tuple[Any, Any]:
             raise LogValueError("All of `sigma` must be positive and finite.")
         return 1 / sigma, None
     if sigma.shape == (points, points):
+        if not np.isfinite(sigma).all():
+            raise LogValueError("`sigma` must not contain infs or NaNs.")
         try:
             return None, np.linalg.cholesky(sigma)
         except np.linalg.LinAlgError as error:

@@ -20,6 +20,7 @@ from ._trust import stacked, step_within
 Problem = Callable[[Any], tuple[Any, Any]]
 Entries = dict[str, Any]
 POLISH = 10  # Steps after it has converged, as long as they help: they cost little, and add digits.
+LOOSE = 1e-7  # A tolerance above this says that digits do not matter.
 RUNNING, BAD, MAXIMUM, GRADIENT, COST, STEP, BOTH = -2, -1, 0, 1, 2, 3, 4  # As in SciPy.
 
 
@@ -127,7 +128,7 @@ class Descent(NamedTuple):
             jnp.where((ratio > 0.75) & (length > 0.95 * now.radius), 2 * now.radius, now.radius),
         )
         by_cost = (gain < until.ftol * now.cost) & (ratio > 0.25)
-        by_step = ~first & (moved < until.xtol * (until.xtol + size))
+        by_step = ~first & (moved < until.xtol * size)
         still = (jnp.abs(gain) <= 4 * eps * now.cost) & (promised <= 4 * eps * now.cost)
         exact = ~first & ((moved <= 8 * eps * size) | still)
 
@@ -137,6 +138,7 @@ class Descent(NamedTuple):
         converged = by_cost | by_step | by_gradient
         polishing = jnp.where((now.polishing > 0) | converged, now.polishing + 1, 0)
         enough = exact | (slope <= 0) | ((polishing > 1) & ~better) | (polishing > POLISH)
+        enough |= jnp.max(jnp.stack([until.ftol, until.xtol, until.gtol])) > LOOSE
         reason = jnp.where(by_cost, jnp.where(by_step, BOTH, COST), STEP)
         reason = jnp.where(by_gradient, GRADIENT, reason)
         status = jnp.where((polishing > 0) & enough, reason, RUNNING)
@@ -181,14 +183,15 @@ class Descent(NamedTuple):
         return Solution(now.x, now.cost, now.r, now.optimality, now.nfev, now.nit, status)
 
 
-def descend(problem: Problem, x0: Any, how: Descent) -> Solution:
-    """Go down from x0, in one loop."""
+def descend(problem: Problem, x0: Any, how: Descent, final: Problem | None = None) -> Solution:
+    """Go down from x0, in one loop. `final` makes the triangle of the result."""
 
     def step(now: State) -> State:
         proposal = how.proposed(now)
         return logged(*how.judged(now, proposal, *problem(proposal.x)))
 
-    return how.solution(lax.while_loop(how.running, step, how.start(x0)))
+    found = how.solution(lax.while_loop(how.running, step, how.start(x0)))
+    return found if final is None else found._replace(r=final(found.x)[1])
 
 
 def logged(now: State, entries: Entries) -> State:

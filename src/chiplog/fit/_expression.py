@@ -49,8 +49,10 @@ class Expression:
         self._variables = variables
         try:
             self._tree = ast.parse(text.strip().replace("^", "**"), mode="eval").body
-        except SyntaxError as error:
-            raise LogValueError(f"The model {text!r} is not an expression: {error.msg}.") from error
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise LogValueError(
+                f"The model {_short(text)} is not an expression: {error}"
+            ) from error
         nodes = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
         nodes.sort(key=lambda node: (node.lineno, node.col_offset))
         names = list(dict.fromkeys(node.id for node in nodes))
@@ -61,7 +63,8 @@ class Expression:
         if not self.parameters:
             raise LogValueError(f"The model {text!r} has no parameters to fit.")
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        given = [inspect.Parameter(name, kind) for name in ("_x", *self.parameters)]
+        first = "_x" + "_" * max(map(len, self.parameters))  # Not one of theirs.
+        given = [inspect.Parameter(name, kind) for name in (first, *self.parameters)]
         self.__signature__ = inspect.Signature(given)
 
     def __call__(self, x: Any, *parameters: Any) -> Any:
@@ -70,12 +73,17 @@ class Expression:
             values |= {"x": x, self._variables[0]: x}
         else:
             values |= {name: x[name] for name in self._variables}
-        return self._value(self._tree, values)
+        try:
+            return self._value(self._tree, values)
+        except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+            if isinstance(error, LogValueError):
+                raise
+            raise LogValueError(f"The model {_short(self.text)} fails: {error}") from error
 
     def _value(self, node: ast.AST, values: dict[str, Any]) -> Any:
         match node:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                return number
+                return float(number)  # Powers of whole numbers could become endlessly large.
             case ast.Name(id=name) if name in values:
                 return values[name]
             case ast.BinOp(left=a, op=op, right=b) if type(op) in OPERATORS:
@@ -87,18 +95,9 @@ class Expression:
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
                 return _function(name)(*(self._value(a, values) for a in args))
         raise LogValueError(
-            f"{ast.unparse(node)!r} is not possible in the model {self.text!r}: it is made of "
-            f"numbers, names, + - * / ** and functions ({', '.join(sorted(FUNCTIONS))})."
+            f"{_short(ast.unparse(node))} is not possible in the model {_short(self.text)}: it is "
+            f"made of numbers, names, + - * / ** and functions ({', '.join(sorted(FUNCTIONS))})."
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> Any:
-        return self.text, self._variables
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -107,3 +106,7 @@ def _function(name: str) -> Callable[..., Any]:
     from jax.scipy import special  # It takes as long to import as all of chiplog.
 
     return getattr(special, name)  # type: ignore[no-any-return]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) < 100 else f"{text[:80]}...")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +53,7 @@ def fit_file(
     """
     variables = (x,) if isinstance(x, str) else tuple(x)
     table = _table(pathlib.Path(path), [*variables, y, *([sigma] if sigma else [])])
-    function = Expression(model, variables)
+    function = _expression(model, variables)
     xs: Any = table[variables[0]] if len(variables) == 1 else {n: table[n] for n in variables}
     if isinstance(p0, Mapping):
         unknown = [*({*p0} ^ {*function.parameters})]
@@ -69,9 +71,17 @@ def fit_file(
     return fit
 
 
+# The same object for the same text, so that it is compiled once.
+_expression = functools.lru_cache(maxsize=64)(Expression)
+
+
 def _table(path: pathlib.Path, names: list[str]) -> dict[str, Any]:
     """The columns of a file, without lines that have no number in one of them."""
-    text = path.read_text(encoding="utf-8-sig")
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if not lines:
         raise LogValueError(f"There is nothing in {path}.")
@@ -89,7 +99,14 @@ def _table(path: pathlib.Path, names: list[str]) -> dict[str, Any]:
     places = [head.index(name) for name in names]
     numbers = [[_number(row, place) for place in places] for row in rows[1:]]
     columns = np.array(numbers, float).reshape(-1, len(names))
-    columns = columns[np.isfinite(columns).all(1)]
+    good = np.isfinite(columns).all(1)
+    if not good.all():
+        warnings.warn(
+            f"{np.sum(~good)} of {len(good)} lines of {path} have no number in one of the columns "
+            f"{', '.join(names)}, and are left out.",
+            stacklevel=3,
+        )
+    columns = columns[good]
     if not len(columns):
         raise LogValueError(f"There are no numbers in the columns {', '.join(names)} of {path}.")
     return {name: columns[:, i] for i, name in enumerate(names)}
@@ -97,7 +114,7 @@ def _table(path: pathlib.Path, names: list[str]) -> dict[str, Any]:
 
 def _number(row: list[str], place: int) -> float:
     try:
-        return float(row[place])
+        return float(row[place].replace("_", "?"))  # Python would take 1_0 for a number.
     except (ValueError, IndexError):
         return float("nan")
 

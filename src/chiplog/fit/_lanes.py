@@ -88,4 +88,14 @@ def solve_many(curve: Curve, shared: Any, given: Arguments) -> Solution:
     out = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape[1:]), a.dtype), one)
     now = _Now(begin, first, jnp.int32(lanes), out, jnp.int32(0))
     now = lax.while_loop(lambda now: jnp.any(now.fit < many.fits), step, now)
-    return now.out  # type: ignore[no-any-return]
+    found: Solution = now.out
+    final = curve.final
+    if final is None:
+        return found
+
+    def last(at: Any) -> Any:
+        fit, x = at
+        return final.problem(data_of(fit))(x)[1]
+
+    every = jnp.arange(capacity, dtype=jnp.int32), found.x
+    return found._replace(r=lax.map(last, every, batch_size=lanes))

@@ -15,20 +15,22 @@ from ..errors import LogTypeError, LogValueError
 from ._arguments import (
     arguments_of,
     checked_dtype,
+    checked_f_scale,
     checked_jac,
     checked_method,
     checked_start,
     outside_of_traces,
+    refuse,
 )
-from ._descent import Problem
+from ._descent import Problem, Solution, descend
 from ._identity import identity
 from ._listen import Listeners
 from ._loss import Loss, as_squares, checked_loss
 from ._model import explained
 from ._parameters import Structure, parameters_of
-from ._program import Program, program_of, solved
+from ._program import Arguments, program_of, solved
 from ._result import Fit, result_of
-from ._solve import differentiated, problem_of
+from ._solve import differentiated, problems_of
 
 
 @runs_programs
@@ -53,6 +55,7 @@ def least_squares(
     logger: Any = None,
     history: bool = False,
     dtype: Any = np.float64,
+    **unknown: Any,
 ) -> Fit:
     """Minimize the sum of the squares of residuals.
 
@@ -81,6 +84,7 @@ def least_squares(
         logger: Any logger of chiplog, which gets them as well.
         history: Keep them, as `.history`.
         dtype: The precision: float64 or float32.
+        unknown: Nothing: others are refused, with a hint.
 
     Examples:
         >>> import chiplog, jax.numpy as jnp
@@ -89,24 +93,30 @@ def least_squares(
         >>> chiplog.fit.least_squares(rosenbrock, [2.0, 2.0]).x.round(6).tolist()
         [1.0, 1.0]
     """
+    refuse("least_squares", unknown)
     dtype = checked_dtype(dtype)
     outside_of_traces("least_squares", x0, args, kwargs)
     listeners = Listeners(verbose, callback, logger, history)
     if x0 is None:
         raise LogTypeError("`x0` says where to begin: numbers.")
     parameters = parameters_of(None, x0, dtype)
-    start, low, high = checked_start(parameters.start, bounds)
+    start, low, high = checked_start(parameters, bounds)
     method = checked_method(method, low is not None, "trf")
     jac, loss = checked_jac(jac), checked_loss(loss)
-    dynamic, static = _split((tuple(args), dict(kwargs or {})), dtype)
+    dynamic, static = _split(
+        (args if isinstance(args, tuple) else (args,), dict(kwargs or {})), dtype
+    )
     problem = _Residuals(fun, jac, loss, parameters.structure, static)
-    key = ("residuals", identity(fun), identity(jac), identity(loss), parameters.structure, static)
-    data = dynamic, np.asarray(f_scale, dtype)
+    seen = identity((fun, jac, loss, static[1]))
+    key = "residuals", seen, static[0], parameters.structure
+    data = dynamic, checked_f_scale(f_scale, dtype)
     tolerances = ftol, xtol, gtol
     given = arguments_of(data, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
     with jax.enable_x64(dtype == np.float64):
-        program = program_of(key, lambda: Program.of(problem.problem))
+        program = program_of(key, problem.solve)
         count = jax.eval_shape(problem.residuals(dynamic), given.start).shape[0]
+        if not count:
+            raise LogValueError("`fun` returns no residuals.")
         if method == "lm" and count < len(start):
             raise LogValueError(
                 "Method 'lm' doesn't work when the number of residuals is less than the number of "
@@ -141,14 +151,18 @@ class _Residuals:
     def residuals(self, dynamic: Any) -> Callable[[Any], Any]:
         return lambda x: _flat(self._call(self._fun, x, dynamic), x)
 
-    def problem(self, data: Any) -> Problem:
+    def problems(self, data: Any) -> tuple[Problem, Problem | None]:
         dynamic, f_scale = data
-        return problem_of(self.residuals(dynamic), self._jacobian(dynamic), self._loss, f_scale)
+        return problems_of(self.residuals(dynamic), self._jacobian(dynamic), self._loss, f_scale)
+
+    def solve(self, given: Arguments) -> Solution:
+        problem, final = self.problems(given.data)
+        return descend(problem, given.start, given.how(), final)
 
     def details(self, x: Any, data: Any) -> tuple[Any, Any]:
         dynamic, f_scale = data
         f, slopes = differentiated(self.residuals(dynamic), self._jacobian(dynamic), x)
-        return f, as_squares(self._loss, f, slopes, f_scale)[1][:-1].T
+        return f, as_squares(self._loss, f, slopes, f_scale, exact=True)[1][:-1].T
 
     def _jacobian(self, dynamic: Any) -> Callable[[Any], Any] | None:
         if self._jac is None:

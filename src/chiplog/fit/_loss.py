@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from ..errors import LogTypeError, LogValueError
 
 Loss = Callable[[Any], Any]
+LEAST = 0.1  # Of the curvature that a loss would have, if it went on with its slope.
 
 
 def _linear(z: Any) -> Any:
@@ -42,7 +43,7 @@ LOSSES: dict[str, Loss] = {
 def checked_loss(loss: str | Loss) -> Loss:
     """Find a loss by its name."""
     if callable(loss):
-        return loss
+        return loss if loss in LOSSES.values() else _Checked(loss)
     if not isinstance(loss, str):
         raise LogTypeError(f"`loss` is a name or a function of z, not {loss!r}.")
     if loss not in LOSSES:
@@ -51,16 +52,37 @@ def checked_loss(loss: str | Loss) -> Loss:
     return LOSSES[loss]
 
 
-def as_squares(loss: Loss, f: Any, slopes: Any, scale: Any) -> tuple[Any, Any]:
+class _Checked:
+    """A loss of the user's, whose errors say what it has to be."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+
+    def __call__(self, z: Any) -> Any:
+        try:
+            out = jnp.asarray(self._loss(z))
+        except jax.errors.TracerArrayConversionError as error:
+            raise LogTypeError("A loss is written with `jax.numpy`, not with `numpy`.") from error
+        if out.shape != z.shape:
+            raise LogValueError(
+                f"The loss of an array of shape {z.shape} has the shape {out.shape}. It is one "
+                "function of z; JAX differentiates it."
+            )
+        return out
+
+
+def as_squares(loss: Loss, f: Any, slopes: Any, scale: Any, exact: bool = False) -> tuple[Any, Any]:
     """What each residual costs, and the least-squares problem that stands in, by its columns.
 
     `slopes` are the derivatives of all residuals by each of the parameters. The residuals are the
-    last column.
+    last column. The curvature of a loss vanishes far out, or becomes negative. A step must not rely
+    on that; but `exact` does, as SciPy has it, for the covariance of what is found.
     """
     if loss is _linear:
         return 0.5 * f**2, jnp.concatenate([slopes, f[None]])
     z = (f / scale) ** 2
-    slope_at = jax.grad(lambda z: jnp.squeeze(loss(z)))
+    slope_at = jax.grad(lambda z: loss(z))
     slope, bend = jax.vmap(slope_at)(z), jax.vmap(jax.grad(slope_at))(z)
-    by = jnp.sqrt(jnp.maximum(slope + 2 * bend * z, jnp.finfo(f.dtype).eps))
+    least = jnp.finfo(f.dtype).eps if exact else jnp.maximum(LEAST * slope, jnp.finfo(f.dtype).tiny)
+    by = jnp.sqrt(jnp.maximum(slope + 2 * bend * z, least))
     return 0.5 * scale**2 * loss(z), jnp.concatenate([slopes * by[None], (f * slope / by)[None]])

@@ -26,21 +26,42 @@ def explained(f: Callable[..., Any], what: str) -> Callable[..., Any]:
                 "it cannot be compiled or differentiated. Write it with `jax.numpy` instead of "
                 "`numpy`."
             ) from error
-        except jax.errors.ConcretizationTypeError as error:
+        except (
+            jax.errors.ConcretizationTypeError,
+            jax.errors.NonConcreteBooleanIndexError,
+        ) as error:
             raise LogTypeError(
                 f"{what} decides something by the values of its arguments (`if x > 0`), which are "
                 "not known while it is compiled. Use `jax.numpy.where` instead."
             ) from error
+
+        except (TypeError, ValueError) as error:
+            if "Only scalar arrays can be converted" in str(error):
+                raise LogTypeError(
+                    f"{what} gives an array to a function of numbers, such as those of `math`. "
+                    "Use those of `jax.numpy`."
+                ) from error
+            if "truth value of an array" in str(error):
+                raise LogTypeError(
+                    f"{what} decides something for a whole array (`if x > 0`). Use "
+                    "`jax.numpy.where`, which decides for each point."
+                ) from error
+            raise
 
     return called
 
 
 def as_flat(model: Callable[..., Any], structure: Structure | None) -> Callable[[Any, Any], Any]:
     """A model of x and of all parameters in one array."""
+    if not callable(model):
+        raise LogTypeError(f"The model is a function of x and of parameters, not {model!r}.")
     call = explained(model, "The model")
 
     def flat(x: Any, p: Any) -> Any:
-        out = jnp.asarray(call(x, *((*p,) if structure is None else (structure.unflatten(p),))))
+        out = call(x, *((*p,) if structure is None else (structure.unflatten(p),)))
+        if out is None:
+            raise LogTypeError("The model returns nothing: is there a `return` missing?")
+        out = jnp.asarray(out)
         length = jax.tree.leaves(x)[0].shape[-1]
         if jnp.iscomplexobj(out):
             raise LogTypeError("The model returns complex numbers. Fit real and imaginary parts.")
@@ -62,4 +83,15 @@ def as_flat_jacobian(
     if structure is not None:
         raise LogValueError("`jac` is for parameters that are given one by one.")
     call = explained(jac, "The Jacobian")
-    return lambda x, p: jnp.asarray(call(x, *p))
+
+    def flat(x: Any, p: Any) -> Any:
+        out = jnp.asarray(call(x, *p))
+        expected = (jax.tree.leaves(x)[0].shape[-1], len(p))
+        if out.shape != expected:
+            raise LogValueError(
+                f"`jac` returns an array of shape {out.shape}, but it should be {expected}: a row "
+                "for each point, and a column for each parameter."
+            )
+        return out.astype(p[0].dtype)
+
+    return flat

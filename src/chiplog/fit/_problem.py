@@ -17,7 +17,7 @@ from jax import lax
 
 from .._log import listening
 from ._descent import Problem
-from ._loss import Loss, as_squares
+from ._loss import LOSSES, Loss, as_squares
 from ._solve import differentiated
 from ._triangular import FEW, factor
 
@@ -49,7 +49,7 @@ class Data(NamedTuple):
     x: Any
     y: Any
     weights: Any  # None: all are one.
-    points: Any  # How many of them are real.
+    points: Any  # How many of them are real. None: all, and the model has to see them together.
     factor: Any  # Of the covariance matrix of y, or None.
     f_scale: Any
 
@@ -65,11 +65,17 @@ class Curve(NamedTuple):
     model: Callable[[Any, Any], Any]
     slope: Callable[[Any, Any], Any] | None
     loss: Loss
+    exact: bool = False  # As in `as_squares`.
+
+    @property
+    def final(self) -> Curve | None:
+        """The curve that makes the triangle of the result, if it is another one."""
+        return None if self.loss is LOSSES["linear"] else self._replace(exact=True)
 
     def problem(self, data: Data) -> Problem:
         """The problem of all data, which are on the device."""
         length = data.y.shape[-1]
-        if length <= BLOCK or length % BLOCK:
+        if data.points is None or length <= BLOCK or length % BLOCK:
             return lambda p: self._whole(p, data)
         starts = jnp.arange(0, length, BLOCK, dtype=data.points.dtype)
         cut = data.mapped(_cut)._replace(points=data.points - starts)
@@ -96,7 +102,7 @@ class Curve(NamedTuple):
     def details(self, p: Any, data: Data) -> tuple[Any, Any]:
         """All residuals, and the Jacobian of the least-squares problem."""
         f, slopes = self._residuals(p, data)
-        return f, as_squares(self.loss, f, slopes, data.f_scale)[1][:-1].T
+        return f, as_squares(self.loss, f, slopes, data.f_scale, exact=True)[1][:-1].T
 
     def _whole(self, p: Any, data: Data) -> tuple[Any, Any]:
         cost, columns = self._squares(p, data)
@@ -105,7 +111,7 @@ class Curve(NamedTuple):
     def _squares(self, p: Any, data: Data) -> tuple[Any, Any]:
         """What data cost, and the columns of their least-squares problem."""
         f, slopes = self._residuals(p, data)
-        costs, columns = as_squares(self.loss, f, slopes, data.f_scale)
+        costs, columns = as_squares(self.loss, f, slopes, data.f_scale, self.exact)
         return jnp.sum(jnp.where(_real(data), costs, 0)), columns
 
     def _residuals(self, p: Any, data: Data) -> tuple[Any, Any]:
@@ -144,6 +150,8 @@ def _differentiated_by_each(fun: Callable[[Any], Any], p: list[Any]) -> tuple[An
 
 
 def _real(data: Data) -> Any:
+    if data.points is None:
+        return jnp.ones(data.y.shape, bool)
     return jnp.arange(data.y.shape[-1], dtype=data.points.dtype) < data.points
 
 

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..errors import LogValueError
 from ._bounds import Bounds
 from ._cache import compiled
 from ._descent import Descent, Problem, Solution, Tolerances, descend
 from ._listen import Listeners
 from ._pointwise import is_pointwise
+from ._problem import Curve
 
 KEPT = 256  # Programs.
 
@@ -38,16 +40,18 @@ class Arguments(NamedTuple):
 
 
 class Program:
-    """A solver, and what is known about it."""
+    """A solver, and what is known about it.
 
-    def __init__(self, solve: Callable[[Arguments], Solution]) -> None:
-        self.solve = jax.jit(solve)
+    `body` is what to trace. All that are equal share a program, but it is always the latest that is
+    traced: what an older one encloses may have been changed since.
+    """
+
+    body: Callable[[Arguments], Solution]
+    curve: Curve  # That of `body`, if data come in blocks.
+
+    def __init__(self) -> None:
+        self.solve = jax.jit(lambda given: self.body(given))
         self.facts: dict[Any, Any] = {}  # What need not be found out again.
-
-    @classmethod
-    def of(cls, problem: Callable[[Any], Problem]) -> Program:
-        """The program that solves one problem, which is made of data."""
-        return cls(lambda given: descend(problem(given.data), given.start, given.how()))
 
     def __call__(self, given: Arguments) -> Solution:
         """Run the solver, compiled for this kind of arguments."""
@@ -55,6 +59,8 @@ class Program:
 
     def run(self, jitted: Any, *args: Any) -> Any:
         """Run a function, compiled ahead of time and kept on disk."""
+        if jax.config.jax_disable_jit:
+            return jitted(*args)
         return self.ready(jitted, *args)(*args)
 
     def ready(self, jitted: Any, *args: Any) -> Any:
@@ -70,14 +76,27 @@ class Program:
 _programs: collections.OrderedDict[Any, Program] = collections.OrderedDict()
 
 
-def program_of(key: Any, make: Callable[[], Program]) -> Program:
+def program_of(key: Any, body: Callable[[Arguments], Solution]) -> Program:
     """The program of a model, made once."""
     if key not in _programs:
-        _programs[key] = make()
+        _programs[key] = Program()
         if len(_programs) > KEPT:
             _programs.popitem(last=False)
     _programs.move_to_end(key)
+    _programs[key].body = body
     return _programs[key]
+
+
+def solver_of(
+    problem: Callable[[Any], Problem], final: Callable[[Any], Problem] | None
+) -> Callable[[Arguments], Solution]:
+    """What solves one problem, which is made of data."""
+
+    def solve(given: Arguments) -> Solution:
+        last = None if final is None else final(given.data)
+        return descend(problem(given.data), given.start, given.how(), last)
+
+    return solve
 
 
 def solved(program: Program, given: Arguments, listeners: Listeners) -> Solution:
@@ -87,10 +106,22 @@ def solved(program: Program, given: Arguments, listeners: Listeners) -> Solution
     return Solution(*map(np.asarray, out))
 
 
-def keeps_apart(program: Program, model: Any, x: Any, start: Any) -> bool:
+def keeps_apart(program: Program, curve: Curve, x: Any, start: Any, pointwise: bool | None) -> bool:
     """Whether the model looks at each point by itself; and at first, whether it fits the data."""
     leaves = jax.tree.leaves(x)
     kind = jax.tree.structure(x), tuple(a.shape[:-1] for a in leaves), start.shape
     if kind not in program.facts:
-        program.facts[kind] = is_pointwise(model, x, start)
-    return bool(program.facts[kind])
+        program.facts[kind] = is_pointwise(curve.model, x, start) and curve.slope is None
+    return bool(program.facts[kind]) if pointwise is None else pointwise
+
+
+def see_that_it_keeps_apart(
+    program: Program, curve: Curve, x: Any, start: Any, pointwise: bool | None
+) -> None:
+    """Refuse data in blocks, if the model might look at several points at once."""
+    if not keeps_apart(program, curve, x, start, pointwise):
+        raise LogValueError(
+            "The data come in parts, but it is not certain that the model (or `jac`) looks at each "
+            "point by itself. If it does, say `pointwise=True`; if not, give the data as arrays "
+            "in memory, on one device."
+        )

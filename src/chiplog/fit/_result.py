@@ -67,7 +67,12 @@ class Fit(tuple[Any, ...]):
     def __getattr__(self, name: str) -> Any:
         later = vars(self).get("_later", {})
         if name not in later:
-            raise AttributeError(f"A fit has no `{name}`.")
+            why = (
+                ": it is not kept for data in blocks, or in copies"
+                if name in ("fun", "jac")
+                else ""
+            )
+            raise AttributeError(f"A fit has no `{name}`{why}.")
         vars(self)[name] = later[name]()
         return vars(self)[name]
 

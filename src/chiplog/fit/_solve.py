@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ..errors import LogValueError
 from ._bounds import Bounds
 from ._descent import Descent, Problem, Solution, Tolerances, descend
-from ._loss import Loss, as_squares, checked_loss
+from ._loss import LOSSES, Loss, as_squares, checked_loss
 from ._triangular import factor
 
 
@@ -47,23 +49,30 @@ def solve(
     """
     x0 = jnp.asarray(x0)
     x0 = x0 if jnp.issubdtype(x0.dtype, jnp.floating) else x0.astype(float)
-    problem = problem_of(fun, jac, checked_loss(loss), f_scale)
+    if x0.ndim != 1:
+        raise LogValueError(
+            f"`x0` has the shape {x0.shape}; it is one row of numbers. For more of them, use "
+            "`jax.vmap`; for other structures, `jax.flatten_util.ravel_pytree`."
+        )
+    problem, final = problems_of(fun, jac, checked_loss(loss), f_scale)
     limits = None if bounds is None else Bounds(*(jnp.broadcast_to(b, x0.shape) for b in bounds))
     fixed = None if isinstance(x_scale, str) else 1 / jnp.broadcast_to(x_scale, x0.shape)
-    return descend(problem, x0, Descent(limits, fixed, Tolerances(ftol, xtol, gtol, max_nfev)))
+    how = Descent(limits, fixed, Tolerances(ftol, xtol, gtol, max_nfev))
+    return descend(problem, x0, how, final)
 
 
-def problem_of(
+def problems_of(
     fun: Callable[..., Any], jac: Callable[..., Any] | None, loss: Loss, f_scale: Any
-) -> Problem:
-    """The problem of a function that returns all residuals."""
+) -> tuple[Problem, Problem | None]:
+    """The problem of a function that returns all residuals; and of its result, if different."""
 
-    def problem(x: Any) -> tuple[Any, Any]:
+    def problem(x: Any, exact: bool = False) -> tuple[Any, Any]:
         f, slopes = differentiated(fun, jac, x)
-        costs, columns = as_squares(loss, f, slopes, f_scale)
+        costs, columns = as_squares(loss, f, slopes, f_scale, exact)
         return jnp.sum(costs), factor(columns)
 
-    return problem
+    final = functools.partial(problem, exact=True)
+    return problem, None if loss is LOSSES["linear"] else final
 
 
 def differentiated(
