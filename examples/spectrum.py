@@ -13,7 +13,7 @@ import numpy as np
 from chiplog.fit import curve_fit, curve_fit_batch
 
 TRUE = {"height": (3.0, 2.0), "centre": (4.0, 5.2), "width": (0.5, 0.7), "base": (0.5, 0.1)}
-START = {"height": (2.0, 2.0), "centre": (3.5, 6.0), "width": (1.0, 1.0), "base": (0.0, 0.0)}
+START = {"height": (2.0, 2.0), "centre": (3.8, 5.5), "width": (0.6, 0.6), "base": (1.0, 0.0)}
 TRUE, START = ({name: np.array(two) for name, two in p.items()} for p in (TRUE, START))
 NOISE = 0.1
 

@@ -144,6 +144,8 @@ def _keeps(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
         return list(ins) == [False, True] and last not in (*right, *right_batch)
     if name == "concatenate":
         return params["dimension"] != last and all(ins)
+    if name == "stack":
+        return params["axis"] <= last and all(ins)
     return False
 
 
