@@ -122,6 +122,28 @@ def test_the_answers_are_those_of_scipy_for_many_problems(true, seed, active):
     assert mine.cost <= theirs.cost * (1 + 1e-6) + 1e-12
 
 
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    st.tuples(*[st.floats(0.5, 2)] * 3),
+    st.integers(0, 10**6),
+    st.sampled_from([None, "errors", "matrix"]),
+    st.booleans(),
+    st.sampled_from(["linear", "cauchy"]),
+)
+def test_errors_are_those_of_scipy_for_many_problems(true, seed, kind, absolute, loss):
+    rng, x = np.random.default_rng(seed), np.linspace(0, 5, 40)
+    y = by_numpy(x, *true) + 0.02 * rng.normal(size=40)
+    errors = rng.uniform(0.01, 0.03, 40)
+    mixed = rng.normal(size=(40, 40)) * 0.002
+    sigma = {None: None, "errors": errors, "matrix": np.diag(errors**2) + mixed @ mixed.T}[kind]
+    options = {"sigma": sigma, "absolute_sigma": absolute, "loss": loss, "method": "trf"}
+    mine = curve_fit(decay, x, y, true, **options)
+    theirs = scipy.optimize.curve_fit(by_numpy, x, y, true, **options, ftol=1e-11, xtol=1e-11)
+    np.testing.assert_allclose(mine.x, theirs[0], rtol=1e-4, atol=1e-5)
+    # Of robust losses, the errors jump where a residual passes the scale.
+    np.testing.assert_allclose(mine[1], theirs[1], rtol=2e-3 if loss == "linear" else 2e-2)
+
+
 def test_a_result_is_a_pair_that_knows_more():
     fit = curve_fit(decay, POINTS, measured())
     popt, pcov = fit

@@ -179,8 +179,8 @@ def curve_fit_batch(
     first, low, high = checked_start(parameters, bounds)
     starts = np.broadcast_to(first, (fits, len(names))) if starts is None else starts
     if low is not None:
-        for row in starts:
-            see_inside(row, low, high, names)
+        outside = np.any((starts < low) | (starts > high), axis=1)
+        see_inside(starts[np.argmax(outside)], low, high, names)
     method = checked_method(method, low is not None, "lm")
     if method == "lm" and length < len(names):
         raise LogTypeError(f"There are {len(names)} parameters, but only {length} points.")
