@@ -23,6 +23,7 @@ from nist import MODELS, problem
 import chiplog
 from chiplog import loggers
 from chiplog.fit import _problem, curve_fit, least_squares, solve
+from chiplog.fit._identity import identity
 from chiplog.fit._pointwise import is_pointwise
 
 POINTS = np.linspace(0, 4, 60)
@@ -399,6 +400,20 @@ def test_attributes_that_a_model_sees_are_not_forgotten():
     assert found(power) == 6
     Power.k = 1.0
     assert found(power) == before[0]
+
+
+def test_what_is_too_large_to_look_into_counts_as_itself():
+    chain = None
+    for _ in range(20000):
+        chain = [chain]
+    deep = types.SimpleNamespace(chain=chain)
+    assert identity(deep) == identity(deep)
+    assert identity(deep) != identity(types.SimpleNamespace(chain=chain))
+    table = pandas.DataFrame({"a": [1.0, 2.0]})
+    before = identity(table)
+    assert before == identity(table.copy())
+    table.loc[0, "a"] = 3.0
+    assert before != identity(table)
 
 
 def test_an_older_equal_model_that_changed_is_not_traced():

@@ -16,12 +16,16 @@ import jax
 import numpy as np
 
 GIVEN = frozenset(("jax", "jaxlib", "numpy", "scipy", "math", "builtins", "functools", "chiplog"))
+MOST = 10_000  # Values to look at.
 PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def identity(value: Any) -> Any:
     """Something hashable that is equal for values that are the same, as far as is known."""
-    return _Look().at(value, ())
+    try:
+        return _Look().at(value, ())
+    except RecursionError:  # What is too large to look into is the same as itself only.
+        return _Object(value)
 
 
 class _Look:
@@ -43,6 +47,8 @@ class _Look:
         if _is_given(value):
             return _Object(value)
         self._seen[id(value)] = len(self._seen)
+        if len(self._seen) > MOST:
+            raise RecursionError
         if isinstance(value, types.FunctionType):
             return self._function(value)
         if isinstance(value, functools.partial):
@@ -59,6 +65,8 @@ class _Look:
             return _array(value)
         if isinstance(value, type):
             return self._class(value, names)
+        if hasattr(value, "__array__") and not isinstance(value, jax.core.Tracer):
+            return type(value), _array(value)  # Such as a table of pandas.
         return self._object(value, names)
 
     def _all(self, values: Any, names: tuple[str, ...]) -> Any:
@@ -113,7 +121,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    array = np.ascontiguousarray(value)
+    array = np.ascontiguousarray(np.asarray(value))
     if array.dtype == object:
         return _Object(value)
     return "array", array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest()
