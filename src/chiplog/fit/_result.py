@@ -34,9 +34,9 @@ class Fit(tuple[Any, ...]):
         >>> fit = chiplog.fit.curve_fit(lambda x, a, b: a * x + b, x, y)
         >>> popt, pcov = fit
         >>> fit
-        Fit: 5 points, 2 parameters, 2 iterations (`gtol` termination condition is satisfied.)
-          a  1.9836306  +- 0.02632
-          b  1.0393204  +- 0.06447
+        Fit: 5 points, 2 parameters, 1 iterations (`gtol` termination condition is satisfied.)
+          a  1.9836306       +- 0.02632
+          b  1.0393204       +- 0.06447
         cost 0.0103914, R^2 0.999472
         >>> fit.fun.round(3).tolist()
         [-0.061, 0.114, -0.06, -0.02, 0.026]
