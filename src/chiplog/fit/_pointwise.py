@@ -23,7 +23,7 @@ ELEMENTWISE = frozenset((
     "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
     "floor", "ge", "gt", "igamma", "igammac", "integer_pow", "is_finite", "le", "lgamma", "log",
     "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or",
-    "polygamma", "pow", "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n",
+    "polygamma", "polynomial", "pow", "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n",
     "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta",
 ))
 # fmt: on
