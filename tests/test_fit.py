@@ -315,6 +315,15 @@ def test_models_that_look_at_each_point_are_known(model):
         )
 
 
+def test_rows_of_x_may_be_taken_apart():
+    def model(x, p):
+        u, v = x
+        return p[0] * u + p[1] * x[1] * jnp.split(x, 2)[0][0] + jnp.sum(x, 0) * v
+
+    with jax.enable_x64(True):
+        assert is_pointwise(model, np.stack([POINTS, POINTS]), np.ones(2))
+
+
 def test_small_numbers_are_fitted_as_well_as_others():
     x = np.linspace(0, 1, 30)
     fit = curve_fit(lambda x, a, b: a * jnp.exp(-b * x), x, 3e-12 * np.exp(-2 * x), [1e-12, 1])

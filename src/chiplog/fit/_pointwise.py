@@ -23,8 +23,9 @@ ELEMENTWISE = frozenset((
     "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
     "floor", "ge", "gt", "igamma", "igammac", "integer_pow", "is_finite", "le", "lgamma", "log",
     "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or",
-    "polygamma", "polynomial", "pow", "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n",
-    "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta",
+    "polygamma", "polynomial", "pow", "regularized_incomplete_beta", "rem", "round", "rsqrt",
+    "select_n", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh",
+    "xor", "zeta",
 ))
 # fmt: on
 CALLS = frozenset(("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call"))
@@ -144,6 +145,8 @@ def _keeps(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
         return list(ins) == [False, True] and last not in (*right, *right_batch)
     if name == "concatenate":
         return params["dimension"] != last and all(ins)
+    if name in ("unstack", "split"):
+        return params["axis"] != last
     if name == "stack":
         return params["axis"] <= last and all(ins)
     return False
