@@ -146,7 +146,7 @@ def _keeps(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
     if name == "concatenate":
         return params["dimension"] != last and all(ins)
     if name in ("unstack", "split"):
-        return params["axis"] != last
+        return bool(params["axis"] != last)
     if name == "stack":
         return params["axis"] <= last and all(ins)
     return False
