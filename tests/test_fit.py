@@ -41,6 +41,22 @@ def measured(seed=0, noise=0.05, x=POINTS):
     return by_numpy(x, 2.5, 1.3, 0.5) + noise * np.random.default_rng(seed).normal(size=len(x))
 
 
+def compilations(run):
+    """How often something was compiled."""
+    found = []
+
+    def count(event, *args, **kwargs):
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        run()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    return len(found)
+
+
 def digits(found, certified):
     """How many are right, of the worst of them."""
     error = np.abs(found - certified) / np.abs(certified)
@@ -345,19 +361,15 @@ def test_a_new_length_is_no_new_program_and_neither_is_an_equal_model():
 
     fitted(100)
     fitted(50)
-    compiled = []
+    assert compilations(lambda: [fitted(n) for n in (97, 101, 100, 49, 56, 105)]) == 0
 
-    def count(event, *args, **kwargs):
-        if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(event)
 
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
-        for n in (97, 101, 100, 49, 56, 105):
-            fitted(n)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)
-    assert not compiled
+def test_a_loss_of_the_users_is_compiled_once():
+    def fitted():
+        return curve_fit(decay, POINTS, measured(), loss=lambda z: jnp.log1p(z), f_scale=0.1)
+
+    fitted()
+    assert compilations(fitted) == 0
 
 
 SCALE = 1.0

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from test_fit import POINTS, by_numpy, decay, measured
+from test_fit import POINTS, by_numpy, compilations, decay, measured
 
 import chiplog
 from chiplog.fit import (
@@ -77,22 +77,6 @@ def many(count, seed=0):
     true = np.stack([rng.uniform(1, 3, count), rng.uniform(0.5, 2, count), rng.random(count)], 1)
     ys = true[:, :1] * np.exp(-true[:, 1:2] * POINTS) + true[:, 2:]
     return ys + 0.02 * rng.normal(size=ys.shape)
-
-
-def compilations(run):
-    """How often something was compiled."""
-    found = []
-
-    def count(event, *args, **kwargs):
-        if event == "/jax/core/compile/backend_compile_duration":
-            found.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
-        run()
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)
-    return len(found)
 
 
 def test_many_fits_are_as_good_as_each_of_them():

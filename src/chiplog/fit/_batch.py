@@ -5,9 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import os
-import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,20 +24,25 @@ from ._arguments import (
     refuse,
     see_inside,
 )
-from ._data import on_cpu, see_finite
+from ._data import on_cpu, see_finite, see_lengths, see_policy
 from ._descent import BAD, Solution
-from ._identity import identity
 from ._lanes import LANES, Many, solve_many
 from ._listen import Listeners
-from ._loss import Loss, checked_loss
-from ._model import as_flat, as_flat_jacobian
+from ._loss import Loss
+from ._model import curve_of
 from ._parameters import parameters_of
-from ._problem import Curve, bucket, padded
+from ._problem import bucket, padded
 from ._program import Arguments, Program, keeps_apart, program_of
-from ._result import MESSAGES, covariance_of
+from ._result import (
+    MESSAGES,
+    Pair,
+    covariance_of,
+    regular_covariance_of,
+    warn_of_covariance,
+)
 
 
-class BatchFit(tuple[Any, ...]):
+class BatchFit(Pair):
     """`(popt, pcov)` of many fits along the first axis; also `cost`, `status`, `success`, ...
 
     Examples:
@@ -58,14 +62,6 @@ class BatchFit(tuple[Any, ...]):
     nit: Any
     status: Any
     history: Any
-
-    def __new__(cls, values: tuple[Any, ...], **about: Any) -> Self:
-        self = super().__new__(cls, values)
-        vars(self).update(about)
-        return self
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (tuple(self),)
 
     @property
     def success(self) -> Any:
@@ -184,9 +180,7 @@ def curve_fit_batch(
     method = checked_method(method, low is not None, "lm")
     if method == "lm" and length < len(names):
         raise LogTypeError(f"There are {len(names)} parameters, but only {length} points.")
-    jac, loss = checked_jac(jac), checked_loss(loss)
-    slope = None if jac is None else as_flat_jacobian(jac, parameters.structure)
-    curve = Curve(as_flat(f, parameters.structure), slope, loss)
+    curve, seen = curve_of(f, checked_jac(jac), loss, parameters.structure)
     leading = {a.shape[0] for a in jax.tree.leaves(x) if a.ndim > 1}
     if shared_x is False and leading != {fits}:
         raise LogValueError(f"`xdata` has {leading} rows, but there are {fits} fits.")
@@ -194,8 +188,7 @@ def curve_fit_batch(
         jax.tree.map(lambda a: not _is_by_fit(a, y) if shared_x is None else shared_x, x),
         None if weights is None else weights.ndim == 1,
     )
-    key = ("batch", identity(f), identity(jac), parameters.structure, identity(loss))
-    key = (*key, *map(str, jax.tree.leaves(shared)), jax.tree.structure(shared))
+    key = "batch", seen, *map(str, jax.tree.leaves(shared)), jax.tree.structure(shared)
     tolerances = ftol, xtol, gtol
     given = arguments_of(None, first, low, high, x_scale, tolerances, max_nfev, method, dtype)
     with jax.enable_x64(dtype == np.float64):
@@ -295,12 +288,7 @@ def _checked(
             f"`ydata` has the shape {y.shape}: it has one row for each fit. (For one fit alone, "
             "there is `curve_fit`.)"
         )
-    for leaf in jax.tree.leaves(x):
-        if not leaf.ndim or leaf.shape[-1] != y.shape[1]:
-            raise LogValueError(
-                f"`xdata` has the shape {leaf.shape}, but the rows of `ydata` have {y.shape[1]} "
-                "points: its last axis must be that long."
-            )
+    see_lengths(x, y[0])
     if weights is not None:
         weights = 1 / (np.full(y.shape[1], weights) if weights.ndim == 0 else weights)
         if weights.shape not in (y.shape, y.shape[1:]):
@@ -308,8 +296,7 @@ def _checked(
         if not np.all((weights > 0) & np.isfinite(weights)):
             raise LogValueError("All of `sigma` must be positive and finite.")
     points = np.full(len(y), y.shape[1])
-    if policy not in (None, "raise", "omit"):
-        raise LogValueError(f"`nan_policy={policy!r}` is not known: there are 'raise' and 'omit'.")
+    see_policy(policy)
     if policy == "omit" and np.isnan(y).any():
         bad = np.isnan(y)
         points = np.sum(~bad, axis=1)
@@ -358,14 +345,7 @@ def _covariances(found: Solution, points: Any, absolute: bool) -> Any:
     """The covariance of each fit; inf where the data do not determine all parameters."""
     n = found.x.shape[1]
     r = found.r[:, :n, :n]
-    norms = np.sqrt(np.sum(r * r, axis=1))
-    norms[norms == 0] = 1
-    scaled, least = r / norms[:, None], np.finfo(r.dtype).eps * np.maximum(points, n)
-    regular = np.asarray(np.diagonal(scaled, axis1=1, axis2=2).all(1))
-    inverse = np.linalg.inv(np.where(regular[:, None, None], scaled, np.eye(n, dtype=r.dtype)))
-    regular &= np.sqrt(n * np.sum(inverse**2, axis=(1, 2))) * least < 0.01  # Far from singular.
-    inverse /= norms[:, :, None]
-    covariance = inverse @ np.swapaxes(inverse, 1, 2)
+    covariance, regular = regular_covariance_of(r, np.maximum(points, n))
     failed = found.status < 0
     loose = 0
     for i in np.flatnonzero(~regular & ~failed):
@@ -379,11 +359,5 @@ def _covariances(found: Solution, points: Any, absolute: bool) -> Any:
         failed |= points <= n
     covariance[failed] = np.inf
     if loose:
-        from scipy.optimize import OptimizeWarning  # It takes a while to import.
-
-        warnings.warn(
-            f"Covariance of the parameters could not be estimated for {loose} of the fits.",
-            OptimizeWarning,
-            stacklevel=3,
-        )
+        warn_of_covariance(f" for {loose} of the fits", 4)
     return covariance

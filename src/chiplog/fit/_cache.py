@@ -61,11 +61,15 @@ def compiled(jitted: Any, args: tuple[Any, ...]) -> Any:
     if device is None or os.environ.get(OFF, "0") not in ("", "0"):
         return lowered.compile()
     # Whatever is wrong with a file or the directory, the program can be compiled.
+    try:
+        path = _path_of(lowered, device)
+    except Exception:
+        return lowered.compile()
     with contextlib.suppress(Exception):
-        return compat.load_program(_read(_path_of(lowered, device)), lowered, device)
+        return compat.load_program(_read(path), lowered, device)
     program = lowered.compile()
     with contextlib.suppress(Exception):
-        _write(_path_of(lowered, device), compat.dump_program(program))
+        _write(path, compat.dump_program(program))
     return program
 
 

@@ -25,11 +25,10 @@ from ._arguments import (
 from ._blocks import blocks_of
 from ._data import checked_data, device_of, finite, weights_of
 from ._descent import MAXIMUM, Solution
-from ._identity import identity
 from ._listen import Listeners
-from ._loss import LOSSES, Loss, checked_loss
+from ._loss import LOSSES, Loss
 from ._mesh import on_mesh, points_on_mesh, sharding_of
-from ._model import as_flat, as_flat_jacobian
+from ._model import curve_of
 from ._parameters import parameters_of
 from ._problem import Curve, Data, bucket, padded
 from ._program import keeps_apart, program_of, see_that_it_keeps_apart, solved, solver_of
@@ -120,13 +119,10 @@ def curve_fit(
     count = len(parameters.names)
     start, low, high = checked_start(parameters, bounds)
     method = checked_method(method, low is not None, "lm")
-    jac, loss = checked_jac(jac), checked_loss(loss)
-    slope = None if jac is None else as_flat_jacobian(jac, parameters.structure)
-    curve = Curve(as_flat(f, parameters.structure), slope, loss)
+    curve, seen = curve_of(f, checked_jac(jac), loss, parameters.structure)
     blocks = blocks_of(xdata, ydata, sigma, dtype, check_finite, nan_policy)
     mesh = sharding_of(ydata)
     device = None if blocks or mesh else device_of(xdata, ydata)
-    key = identity(f), identity(jac), parameters.structure, identity(loss), mesh
     tolerances = ftol, xtol, gtol
     given = arguments_of(None, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
     scale = checked_f_scale(f_scale, dtype)
@@ -137,7 +133,7 @@ def curve_fit(
             solver = solver_of(on_mesh(curve, mesh), final and on_mesh(final, mesh))
         else:
             solver = solver_of(curve.problem, final and final.problem)
-        program = program_of(key, solver)
+        program = program_of((seen, mesh), solver)
         if blocks and blocks.optional:
             apart = keeps_apart(program, curve, xdata, given.start, pointwise)
             blocks = blocks if apart else None

@@ -36,10 +36,14 @@ def see_lengths(x: Any, y: Any) -> None:
             )
 
 
-def finite(x: Any, y: Any, sigma: Any, check: bool, policy: str | None) -> tuple[Any, Any, Any]:
-    """Refuse or leave out what is not finite."""
+def see_policy(policy: str | None) -> None:
     if policy not in (None, "raise", "omit"):
         raise LogValueError(f"`nan_policy={policy!r}` is not known: there are 'raise' and 'omit'.")
+
+
+def finite(x: Any, y: Any, sigma: Any, check: bool, policy: str | None) -> tuple[Any, Any, Any]:
+    """Refuse or leave out what is not finite."""
+    see_policy(policy)
     if policy == "omit":
         bad = np.isnan(y)
         for leaf in jax.tree.leaves(x):

@@ -102,11 +102,11 @@ def least_squares(
     parameters = parameters_of(None, x0, dtype)
     start, low, high = checked_start(parameters, bounds)
     method = checked_method(method, low is not None, "trf")
-    jac, loss = checked_jac(jac), checked_loss(loss)
+    jac = checked_jac(jac)
     dynamic, static = _split(
         (args if isinstance(args, tuple) else (args,), dict(kwargs or {})), dtype
     )
-    problem = _Residuals(fun, jac, loss, parameters.structure, static)
+    problem = _Residuals(fun, jac, checked_loss(loss), parameters.structure, static)
     seen = identity((fun, jac, loss, static[1]))
     key = "residuals", seen, static[0], parameters.structure
     data = dynamic, checked_f_scale(f_scale, dtype)

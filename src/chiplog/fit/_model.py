@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import LogTypeError, LogValueError
+from ._identity import identity
+from ._loss import Loss, checked_loss
 from ._parameters import Structure
+from ._problem import Curve
 
 
 def explained(f: Callable[..., Any], what: str) -> Callable[..., Any]:
@@ -95,3 +98,15 @@ def as_flat_jacobian(
         return out.astype(p[0].dtype)
 
     return flat
+
+
+def curve_of(
+    f: Callable[..., Any],
+    jac: Callable[..., Any] | None,
+    loss: str | Loss,
+    structure: Structure | None,
+) -> tuple[Curve, Any]:
+    """The curve of a model of the user's, and what tells it from others."""
+    slope = None if jac is None else as_flat_jacobian(jac, structure)
+    curve = Curve(as_flat(f, structure), slope, checked_loss(loss))
+    return curve, (identity((f, jac, loss)), structure)

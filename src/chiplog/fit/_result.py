@@ -22,7 +22,19 @@ MESSAGES = {
 }
 
 
-class Fit(tuple[Any, ...]):
+class Pair(tuple[Any, ...]):
+    """A tuple that has attributes, which go with it into copies."""
+
+    def __new__(cls, values: tuple[Any, ...], **about: Any) -> Self:
+        self = super().__new__(cls, values)
+        vars(self).update(about)
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (tuple(self),)
+
+
+class Fit(Pair):
     """`(popt, pcov)`, and more: `x`, `cost`, `fun`, `jac`, `grad`, `perr`, `rsquared`, ...
 
     `fun` and `jac` are computed when somebody asks for them, since they are as long as the data.
@@ -59,11 +71,6 @@ class Fit(tuple[Any, ...]):
     rsquared: float
     history: Any
 
-    def __new__(cls, values: tuple[Any, ...], **about: Any) -> Self:
-        self = super().__new__(cls, values)
-        vars(self).update(about)
-        return self
-
     def __getattr__(self, name: str) -> Any:
         later = vars(self).get("_later", {})
         if name not in later:
@@ -78,9 +85,6 @@ class Fit(tuple[Any, ...]):
 
     def __getitem__(self, key: Any) -> Any:
         return getattr(self, key) if isinstance(key, str) else super().__getitem__(key)
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (tuple(self),)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "rsquared": self.rsquared, "_later": {}}  # Functions stay here.
@@ -136,7 +140,8 @@ def result_of(
     if not absolute and not loose:
         covariance = covariance * (2 * found.cost / (points - n) if points > n else np.inf)
     if status != MAXIMUM and (loose or (points <= n and not absolute)):
-        _warn(parameters.names, loose)
+        which = ", ".join(parameters.names[i] for i in loose)
+        warn_of_covariance(f": the data do not determine {which}" if loose else "", 4)
         covariance = np.full((n, n), np.inf)
     structure = parameters.structure
     return Fit(
@@ -172,27 +177,38 @@ def _active(x: Any, low: Any, high: Any) -> Any:
 
 def covariance_of(r: Any, rows: int) -> tuple[Any, list[int]]:
     """The inverse of R^T R, and which parameters it leaves undetermined."""
-    norms = np.sqrt((r * r).sum(0))
-    norms[norms == 0] = 1
-    scaled, least = r / norms, np.finfo(r.dtype).eps * rows  # So that units do not matter.
-    if scaled.diagonal().all():
-        inverse = np.linalg.inv(scaled)
-        if (len(r) * (inverse * inverse).sum()) ** 0.5 * least < 0.01:  # Far from singular.
-            inverse /= norms[:, None]
-            return inverse @ inverse.T, []
-    _, s, vt = np.linalg.svd(scaled)
-    kept = s > least * s[0]
+    quick, regular = regular_covariance_of(r, rows)
+    if regular:
+        return quick, []
+    norms = _norms(r)
+    _, s, vt = np.linalg.svd(r / norms)
+    kept = s > np.finfo(r.dtype).eps * rows * s[0]
     free = np.abs(vt[~kept]).max(0) if not kept.all() else np.zeros(len(s))
     inverse = (vt[kept].T / s[kept] ** 2) @ vt[kept]
     return inverse / np.outer(norms, norms), [int(i) for i in np.flatnonzero(free > 1e-3)]
 
 
-def _warn(names: tuple[str, ...], loose: list[int]) -> None:
+def regular_covariance_of(r: Any, rows: Any) -> tuple[Any, Any]:
+    """The inverse of R^T R, and whether R is far from singular, so that it is right; or of many."""
+    norms, n = _norms(r), r.shape[-1]
+    scaled = r / norms[..., None, :]  # So that units do not matter.
+    regular = np.asarray(np.diagonal(scaled, axis1=-2, axis2=-1).all(-1))
+    inverse = np.linalg.inv(np.where(regular[..., None, None], scaled, np.eye(n, dtype=r.dtype)))
+    size = np.sqrt(n * (inverse * inverse).sum((-2, -1)))
+    regular = regular & (size * np.finfo(r.dtype).eps * rows < 0.01)
+    inverse /= norms[..., :, None]
+    return inverse @ np.swapaxes(inverse, -2, -1), regular
+
+
+def _norms(r: Any) -> Any:
+    norms = np.sqrt((r * r).sum(-2))
+    norms[norms == 0] = 1
+    return norms
+
+
+def warn_of_covariance(what: str, stacklevel: int) -> None:
+    """Warn as SciPy does."""
     from scipy.optimize import OptimizeWarning  # It takes a while to import.
 
-    which = f": the data do not determine {', '.join(names[i] for i in loose)}" if loose else ""
-    warnings.warn(
-        f"Covariance of the parameters could not be estimated{which}.",
-        OptimizeWarning,
-        stacklevel=4,
-    )
+    message = f"Covariance of the parameters could not be estimated{what}."
+    warnings.warn(message, OptimizeWarning, stacklevel=stacklevel)
