@@ -4,6 +4,7 @@
 #   make examples         molecular dynamics, an Ising model, and fits of spectra
 #   make test             the whole test suite
 #   make lint             format, lint and type checks
+#   make test-trackers    wandb, TensorBoard, MLflow and Trackio, which are installed for that
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
 #   make test-jax-oldest  the suite on the oldest supported JAX
 #   make bench            the benchmarks
@@ -19,7 +20,7 @@ NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
 	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
 	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
-.PHONY: demo examples test lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
+.PHONY: demo examples test test-trackers lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
 
 # An environment is made once, and again when what goes into it has changed.
 define environment
@@ -30,11 +31,13 @@ $(1)/.done: pyproject.toml constraints.txt
 	@touch $$@
 endef
 
-PINNED := --constraint constraints.txt -e '.[all]' --group dev
+PINNED := --constraint constraints.txt --group dev -e '.[all]'
+TRACKERS := --constraint constraints.txt --group dev -e '.[all,trackers]'
 $(eval $(call environment,.venv,$(PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-newest,$(NEWEST_PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-oldest,$(PYTHON),-e '.[all]' --group dev 'jax==$(OLDEST_JAX)' 'jaxlib==$(OLDEST_JAX)'))
-$(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(PINNED) --group bench))
+$(eval $(call environment,.venv-trackers,$(PYTHON),$(TRACKERS)))
+$(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(TRACKERS) --group bench))
 
 demo: .venv/.done
 	.venv/bin/python examples/train.py
@@ -46,6 +49,9 @@ examples: .venv/.done
 
 test: .venv/.done
 	.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)
+
+test-trackers: .venv-trackers/.done
+	.venv-trackers/bin/python -m pytest -n auto $(PYTEST_ARGS) tests/trackers docs/trackers
 
 lint: .venv/.done
 	.venv/bin/ruff format --check .
@@ -81,4 +87,4 @@ constraints: .venv/.done
 		pyproject.toml -o constraints.txt
 
 clean:
-	rm -rf .venv .venv-newest .venv-oldest .venv-bench
+	rm -rf .venv .venv-newest .venv-oldest .venv-trackers .venv-bench

@@ -189,3 +189,12 @@ class MissingExtraError(ChiplogError, ImportError):
         >>> issubclass(MissingExtraError, ImportError)
         True
     """
+
+
+class UnsentWarning(UserWarning):
+    """Entries could not be sent to a tracker; the message says where they are, and what to do.
+
+    Examples:
+        >>> issubclass(UnsentWarning, UserWarning)
+        True
+    """

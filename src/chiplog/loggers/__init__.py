@@ -20,6 +20,7 @@ from ._iteration import log_iteration_async as log_iteration_async
 from ._jsonl import JsonlLogger as JsonlLogger
 from ._jsonl import read_jsonl as read_jsonl
 from ._logger import Logger as Logger
+from ._mlflow import MlflowLogger as MlflowLogger
 from ._null import NullLogger as NullLogger
 from ._plot import PlotLogger as PlotLogger
 from ._print import PrintLogger as PrintLogger
@@ -27,9 +28,14 @@ from ._profile import ProfileLogger as ProfileLogger
 from ._progress import progress as progress
 from ._python import PythonLogger as PythonLogger
 from ._record import Record as Record
+from ._replay import replay as replay
 from ._ring import RingBufferLogger as RingBufferLogger
 from ._runs import LoggerState as LoggerState
 from ._runs import RunInfo as RunInfo
+from ._tensorboard import TensorBoardLogger as TensorBoardLogger
 from ._tqdm import TqdmLogger as TqdmLogger
+from ._tracker import TrackerLogger as TrackerLogger
+from ._trackio import TrackioLogger as TrackioLogger
+from ._wandb import WandbLogger as WandbLogger
 from ._webhook import WebhookLogger as WebhookLogger
 from ._writing import WritingLogger as WritingLogger

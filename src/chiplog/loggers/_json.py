@@ -16,10 +16,9 @@ import numpy as np
 
 from ._record import Record
 
-_encode = json.JSONEncoder(
-    allow_nan=False, default=str
-).encode  # Making one takes as long as using it.
-_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# Making one takes as long as using it.
+encode = json.JSONEncoder(allow_nan=False, default=str).encode
+NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def as_json(record: Record) -> str:
@@ -34,7 +33,14 @@ def as_json(record: Record) -> str:
         while name in line:  # Nothing is overwritten.
             name = f"_{name}"
         line[name] = value
-    return _encode(line)
+    return encode(line)
+
+
+def finite_or_name(number: float) -> float | str:
+    """A number as JSON has it: those that it does not have are strings."""
+    if isinstance(number, int) or math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def from_json(line: str) -> dict[str, Any]:
@@ -65,4 +71,4 @@ def _plain(value: Any, valid: Any) -> Any:
 def _number(value: Any) -> Any:
     if isinstance(value, list):
         return [_number(x) for x in value]
-    return _NUMBERS.get(value, value) if isinstance(value, str) else value
+    return NUMBERS.get(value, value) if isinstance(value, str) else value

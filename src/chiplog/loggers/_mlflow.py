@@ -1,0 +1,203 @@
+"""MLflow."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .._extras import load
+from ..errors import LogValueError
+from ._config import flat_config
+from ._rows import Row
+from ._tracker import TrackerLogger
+
+AT_ONCE = 1000  # Metrics that MLflow takes in one call,
+PARAMS = 100  # and parameters.
+TAG = "chiplog.run_id"
+REFUSED = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST"}
+
+
+class MlflowLogger(TrackerLogger):
+    """Logs to MLflow: to a database on this machine, or to a server.
+
+    The words are those of `TrackerLogger`, and `tracking_uri`, `artifact_location` and
+    `description`. Without a `tracking_uri`, it is what the environment variable
+    `MLFLOW_TRACKING_URI` says; or else, and always if `mode` is "offline", the database `mlflow.db`
+    in the directory. `run_id` is one of MLflow's, or a word of your own, which becomes a tag.
+
+    MLflow draws over one step, which is whole; other steps are metrics themselves. It has no
+    infinities: they become the largest numbers there are, 1.8e308. Histograms are files in
+    `histograms`, and metrics of their mean, smallest and largest number.
+
+    Examples:
+        >>> logger = MlflowLogger(experiment="demo", name="first", config={"lr": 1e-3})
+        >>> logger.project
+        'demo'
+    """
+
+    title = "MLflow"
+
+    def load(self) -> None:
+        """Import MLflow, and see where to log."""
+        self.check_known(["tracking_uri", "artifact_location", "description"], "MLflow")
+        self._mlflow = load("mlflow", "MlflowLogger", "mlflow")
+        self._entities = load("mlflow.entities", "MlflowLogger", "mlflow")
+        self._uri, self._artifacts = self._places()
+        self._seen: set[Any] = set()
+
+    def _places(self) -> tuple[str, str | None]:
+        """Where metrics go, and where files go, if that is ours to say."""
+        given = self.options.get("tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI")
+        artifacts = self.options.get("artifact_location")
+        if self.mode == "online" and not given:
+            raise LogValueError(
+                "MlflowLogger is to be online, but does not know where the server is. Give it a "
+                "`tracking_uri`, such as 'http://localhost:5000', or set MLFLOW_TRACKING_URI."
+            )
+        if given and self.mode != "offline":
+            uri = os.fspath(given)
+            scheme = urllib.parse.urlsplit(uri).scheme
+            if scheme in ("", "file") and uri != "databricks":
+                path = urllib.parse.urlsplit(uri).path
+                raise LogValueError(
+                    f"MLflow does not keep runs in plain files any more, which is what "
+                    f"`tracking_uri={uri!r}` asks for. Use a database: 'sqlite:///{path}.db'."
+                )
+            return uri, artifacts
+        directory = (self.directory or Path()).absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        return f"sqlite:///{directory / 'mlflow.db'}", artifacts or (directory / "mlruns").as_uri()
+
+    def connect(self) -> None:
+        """Find the experiment and the run, or make them."""
+        self._knock()
+        self._client = client = self._mlflow.MlflowClient(tracking_uri=self._uri)
+        experiment = client.get_experiment_by_name(self.project)
+        if experiment is None:
+            where = self._artifacts and f"{self._artifacts}/{_word(self.project)}"
+            number = client.create_experiment(self.project, artifact_location=where)
+        else:
+            number = experiment.experiment_id
+        run = self._find(number)
+        if run is None and self.resume == "must":
+            raise ValueError(f"There is no run {self.run_id!r} in {self.project!r} to be resumed.")
+        if run is None:
+            tags = {TAG: self.run_id, **{tag: value or "true" for tag, value in self.tags.items()}}
+            if self.group:
+                tags["group"] = self.group
+            if "description" in self.options:
+                tags["mlflow.note.content"] = self.options["description"]
+            run = client.create_run(number, run_name=self.name, tags=tags)
+        else:
+            client.update_run(run.info.run_id, status="RUNNING")
+        self._number = run.info.run_id
+        flat = {_key(k): str(v)[:6000] for k, v in flat_config(self.config).items()}
+        params = [
+            self._entities.Param(name, value)
+            for name, value in flat.items()
+            if name not in run.data.params
+        ]
+        for start in range(0, len(params), PARAMS):
+            client.log_batch(self._number, params=params[start : start + PARAMS], synchronous=True)
+
+    def _find(self, experiment: str) -> Any:
+        """The run, if it is there: also if we made it and were not told."""
+        found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{self.run_id}'")
+        if found:
+            return found[0]
+        if self.resume == "never":
+            return None
+        try:
+            return self._client.get_run(self.run_id)
+        except self._mlflow.MlflowException as error:
+            if error.error_code in REFUSED:
+                return None
+            raise
+
+    def send(self, rows: list[Row]) -> None:
+        """Send many metrics at once, which is 30 times as fast as one by one."""
+        self._knock()
+        metrics, seen = [], set(self._seen)
+        for row in rows:
+            at, step = int(1000 * row.time), int(row.step)
+            for name, number in _metrics(row):
+                # MLflow takes what is the same in everything for one that came twice.
+                once = (name, number, at, step)
+                while once in seen:
+                    once = (*once[:2], once[2] + 1, step)
+                seen.add(once)
+                metrics.append(self._entities.Metric(name, number, *once[2:]))
+        for start in range(0, len(metrics), AT_ONCE):
+            some = metrics[start : start + AT_ONCE]
+            self._client.log_batch(self._number, metrics=some, synchronous=True)
+        for row in rows:
+            self._send_files(row)
+        self._seen = seen if len(rows) < self.most else set()
+
+    def _send_files(self, row: Row) -> None:
+        client, run, step = self._client, self._number, int(row.step)
+        for name, image in row.images.items():
+            key = _key(name).replace(":", "_")
+            at = int(1000 * row.time)
+            client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
+        for name, text in row.texts.items():
+            client.log_text(run, text, f"texts/{_word(name)}-{step:08}.txt")
+        for name, counted in row.histograms.items():
+            file = f"histograms/{_word(name)}-{step:08}.json"
+            client.log_dict(run, {"step": step, **counted._asdict()}, file)
+
+    def finish(self, failed: bool) -> None:
+        """Say how the run ended."""
+        self._knock()
+        self._client.set_terminated(self._number, "FAILED" if failed else "FINISHED")
+
+    def refuses(self, error: Exception) -> bool:
+        """Say whether MLflow does not take what it got; anything else may be a matter of time."""
+        code = getattr(error, "error_code", None)
+        return super().refuses(error) if code is None else code in REFUSED
+
+    def _knock(self) -> None:
+        """See whether the server is there, as MLflow itself would try for minutes."""
+        url = urllib.parse.urlsplit(self._uri)
+        proxies = urllib.request.getproxies()
+        if url.scheme not in ("http", "https") or (
+            url.scheme in proxies and not urllib.request.proxy_bypass(url.hostname or "")
+        ):
+            return
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            socket.create_connection((url.hostname or "", port), timeout=5).close()
+        except OSError as error:
+            raise ConnectionError(f"{url.scheme}://{url.netloc} is not there: {error}") from error
+
+    def _native(self) -> Any:
+        return self._client.get_run(self._number)
+
+
+def _metrics(row: Row) -> Iterator[tuple[str, float]]:
+    for name, number in row.scalars.items():
+        yield _key(name), float(number)
+    for name, at in row.steps.items():
+        if name != row.axis or at != int(row.step):
+            yield _key(name), float(at)
+    for name, counted in row.histograms.items():
+        yield f"{_key(name)}/mean", counted.total / max(sum(counted.counts), 1)
+        yield f"{_key(name)}/min", counted.edges[0]
+        yield f"{_key(name)}/max", counted.edges[-1]
+
+
+def _key(name: str) -> str:
+    """A name that MLflow takes; it may have slashes."""
+    clean = re.sub(r"[^\w.\- :/]", "_", name, flags=re.ASCII)
+    return re.sub(r"/+", "/", clean).strip("/.") or "_"
+
+
+def _word(name: str) -> str:
+    """A name for a file."""
+    return re.sub(r"[^\w.-]+", "-", name)

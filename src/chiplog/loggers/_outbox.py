@@ -1,0 +1,294 @@
+"""The thread that sends rows to a tracker, and what it does if the tracker is not there.
+
+Trackers may be slow, be away for an hour, or raise whatever they like. All of that happens on this
+thread, which takes its rows from files, so the program does not notice. A logger and its runs have
+one of them together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from .._host import logger as reports
+from ..errors import UnsentWarning
+from ._rows import Row, from_line
+from ._spill import Spill
+
+LINGER = 0.2  # Seconds between two rounds, for rows to gather.
+PAUSES = (0.25, 30.0)  # Seconds after the first failure, and at most; in between they double.
+ATTEMPTS = 4  # At the end, if the tracker was there before.
+TALK = 5.0  # Seconds of waiting at the end after which we say what we wait for.
+
+
+class Tracker(Protocol):
+    """Something that rows can be sent to. It is used by one thread."""
+
+    most: int  # Rows that it takes at once.
+
+    def connect(self) -> None:
+        """Open the run."""
+
+    def send(self, rows: list[Row]) -> None:
+        """Send rows."""
+
+    def finish(self, failed: bool) -> None:
+        """Close the run."""
+
+    def refuses(self, error: Exception) -> bool:
+        """Whether it will never take what it has just been given."""
+
+
+class Channel:
+    """One run of a tracker, and the rows that are on their way to it."""
+
+    def __init__(self, tracker: Tracker, title: str, spill: Callable[[], Spill]) -> None:
+        self.tracker, self.title = tracker, title
+        self._make_spill = spill
+        self.spill: Spill | None = None
+        self.wanted = False  # Whether the run is to be opened, though there may be no rows.
+        self.closing: bool | None = None  # If it is: whether the run has failed.
+        self.connected = threading.Event()
+        self.refusal: Exception | None = None  # The tracker will not open the run.
+        self.over = threading.Event()
+        self.sent = 0
+        self.refused = 0
+        self._aside: Path | None = None
+        self._abandoned = False
+        self._busy = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """How many rows have not been sent."""
+        return 0 if self.spill is None else self.spill.waiting
+
+    def put(self, lines: str, count: int = 1) -> None:
+        """Add rows."""
+        if self.spill is None:
+            self.spill = self._make_spill()
+        self.spill.append(lines, count)
+
+    def has_work(self) -> bool:
+        """Whether there is something to do."""
+        if self.over.is_set() or self.refusal is not None:
+            return False
+        connecting = self.wanted and not self.connected.is_set()
+        return connecting or self.waiting > 0 or self.closing is not None
+
+    def work(self) -> None:
+        """Do a piece of it. What goes wrong is raised, and can be tried again."""
+        with self._busy:
+            if self._abandoned:
+                self._end()
+            elif not self.connected.is_set() and (self.wanted or self.waiting):
+                self._connect()
+            elif self.waiting:
+                self._send()
+            else:
+                if self.connected.is_set():
+                    self.tracker.finish(bool(self.closing))
+                self._end()
+
+    def _connect(self) -> None:
+        try:
+            self.tracker.connect()
+        except Exception as error:
+            if not self.tracker.refuses(error):
+                raise
+            self.refusal = error
+            reports.error("%s could not open its run.", self.title, exc_info=error)
+            return
+        self.connected.set()
+
+    def _send(self) -> None:
+        assert self.spill is not None
+        lines, position = self.spill.read(self.tracker.most)
+        try:
+            self.tracker.send([from_line(line) for line in lines])
+        except Exception as error:
+            if not self.tracker.refuses(error):
+                raise
+            self._send_each(lines, error)
+        self.spill.done(position, len(lines))
+        self.sent += len(lines)
+
+    def _send_each(self, lines: list[str], error: Exception) -> None:
+        """Send one row after another, and put those aside that the tracker does not take."""
+        for line in lines:
+            try:
+                if len(lines) > 1:
+                    self.tracker.send([from_line(line)])
+                    continue
+            except Exception as another:
+                if not self.tracker.refuses(another):
+                    raise
+                error = another
+            self._put_aside(line, error)
+
+    def _put_aside(self, line: str, error: Exception) -> None:
+        assert self.spill is not None
+        path = self.spill.path
+        self._aside = path.with_name(f"{path.stem}-refused.jsonl")
+        with open(self._aside, "a", encoding="utf-8") as file:
+            file.write(line)
+        self.refused += 1
+        if self.refused == 1:
+            reports.warning(
+                "%s does not take a row: %s: %s. It is kept in %s, and so are others like it.",
+                self.title,
+                type(error).__name__,
+                error,
+                self._aside,
+            )
+
+    def _end(self) -> None:
+        if not self.over.is_set():
+            self.over.set()
+            if self.spill is not None:
+                self.spill.close()
+
+    def abandon(self) -> None:
+        """Leave what has not been sent where it is."""
+        self._abandoned = True
+        if self._busy.acquire(blocking=False):  # Else the thread is in a call that may not return.
+            try:
+                self._end()
+            finally:
+                self._busy.release()
+
+
+class Outbox:
+    """A thread that does the work of some channels, one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._channels: list[Channel] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._news = threading.Event()
+        self._hurry = threading.Event()
+        self.failures = 0  # Since something last went well.
+        self.error: Exception | None = None  # The last one.
+        self._warned = False
+        self._is_stuck = False  # In a call that does not return.
+
+    def add(self, channel: Channel) -> None:
+        """Take on a channel."""
+        with self._lock:
+            self._channels.append(channel)
+
+    def notify(self) -> None:
+        """There is something to do."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                    self._thread.start()
+        if not self._news.is_set():
+            self._news.set()
+
+    def hurry(self) -> None:
+        """Somebody waits, so do not."""
+        self._hurry.set()
+        self.notify()
+
+    def wait(self, channel: Channel, done: Callable[[], bool], patience: float) -> bool:
+        """Wait until something is done; give up if the tracker is away, or nothing moves."""
+        begun = moved = time.monotonic()
+        seen, talked = channel.sent, False
+        # Who was away before gets one more chance, and who goes away now a few.
+        enough = self.failures + (1 if self.failures else ATTEMPTS)
+        self.hurry()
+        while not done():
+            time.sleep(0.005)
+            now = time.monotonic()
+            if channel.sent != seen:
+                seen, moved = channel.sent, now
+            self._is_stuck = self._is_stuck or now - moved > patience
+            if self._is_stuck or self.failures >= enough or channel.refusal is not None:
+                return False
+            if now - begun > TALK and not talked:
+                talked = True
+                reports.warning(
+                    "%s still has %d rows to send. Interrupt it to leave them in %s.",
+                    channel.title,
+                    channel.waiting,
+                    channel.spill and channel.spill.path,
+                )
+        return True
+
+    def _work(self) -> None:
+        while True:
+            self._news.wait()
+            self._news.clear()
+            hurried = self._hurry.is_set()
+            self._hurry.clear()
+            self._round()
+            with self._lock:
+                self._channels = [c for c in self._channels if not c.over.is_set()]
+                if not self._channels:
+                    self._thread = None
+                    return
+            if not hurried:
+                self._hurry.wait(LINGER)
+
+    def _round(self) -> None:
+        """Work until there is nothing to do."""
+        while todo := [channel for channel in tuple(self._channels) if channel.has_work()]:
+            for channel in todo:
+                try:
+                    channel.work()
+                except Exception as error:
+                    self._failed(channel, error)
+                    self._hurry.wait(self._pause())
+                    self._hurry.clear()
+                else:
+                    self._went_well(channel)
+
+    def _pause(self) -> float:
+        first, most = PAUSES
+        return min(first * 2.0 ** (self.failures - 1), most)
+
+    def _failed(self, channel: Channel, error: Exception) -> None:
+        self.failures += 1
+        self.error = error
+        if not self._warned:
+            self._warned = True
+            where = f" in {channel.spill.path}" if channel.spill is not None else ""
+            reports.warning(
+                "%s cannot send: %s: %s. The program goes on; its rows wait%s, and are sent when "
+                "that works again.",
+                channel.title,
+                type(error).__name__,
+                error,
+                where,
+            )
+
+    def _went_well(self, channel: Channel) -> None:
+        if self.failures:
+            reports.info("%s sends again.", channel.title)
+        self.failures, self.error, self._is_stuck = 0, None, False
+
+
+def warn_unsent(channel: Channel, error: Exception | None) -> None:
+    """Say what was left behind, and how to send it."""
+    if channel.waiting and channel.spill is not None:
+        reason = "" if error is None else f" ({type(error).__name__}: {error})"
+        warnings.warn(
+            f"{channel.title} could not send {channel.waiting} rows{reason}. They are in "
+            f"{str(channel.spill.path)!r}. Send them later, from Python: "
+            f"`chiplog.loggers.replay({str(channel.spill.path)!r})`.",
+            UnsentWarning,
+            stacklevel=4,
+        )
+    if channel.refused:
+        warnings.warn(
+            f"{channel.title} did not take {channel.refused} rows. They are in "
+            f"{str(channel._aside)!r}.",
+            UnsentWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,108 @@
+"""Send what could not be sent before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import LogFileError, LogTypeError, LogValueError
+from ._mlflow import MlflowLogger
+from ._paths import StrPath
+from ._rows import as_line, from_line
+from ._spill import run_of
+from ._tensorboard import TensorBoardLogger
+from ._tracker import TrackerLogger
+from ._trackio import TrackioLogger
+from ._wandb import WandbLogger
+
+TRACKERS: dict[str, type[TrackerLogger]] = {
+    "mlflow": MlflowLogger,
+    "tensorboard": TensorBoardLogger,
+    "trackio": TrackioLogger,
+    "wandb": WandbLogger,
+}
+BATCH = 1000
+
+
+def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -> int:
+    """Send the rows of a file, or of all files in a directory, to a tracker; return how many.
+
+    A file that a logger left behind knows the tracker and the run that it is for, and is removed
+    when everything in it was sent. Other files, of a `JsonlLogger`, can be sent as well, and stay.
+
+    Args:
+        path: The file, or a directory of files.
+        to: "wandb", "tensorboard", "mlflow", "trackio", or a logger that is not open yet, if the
+            rows are to go somewhere else. Then the file stays.
+        words: What to make the logger with, instead of what the file says; such as `mode="online"`.
+
+    Examples:
+        >>> import tempfile
+        >>> from chiplog.loggers import JsonlLogger, TrackerLogger
+        >>> class Prints(TrackerLogger):
+        ...     def send(self, rows):
+        ...         print(*[(row.step, row.scalars) for row in rows])
+        >>> path = tempfile.mkdtemp() + "/log.jsonl"
+        >>> with JsonlLogger(path) as logger:
+        ...     logger.log({"loss": 0.5}, 3)
+        >>> replay(path, to=Prints())
+        (3, {'loss': 0.5})
+        1
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        files = sorted(path.glob("*.jsonl"))
+        return sum(replay(file, to, **words) for file in files if run_of(file) is not None)
+    if not path.exists():
+        raise LogFileError(f"There is no file {str(path)!r}.")
+    run = run_of(path)
+    if run is not None and to is None:
+        return _go_on(path, _made(run["logger"], {**run["made_with"], "resume": "allow", **words}))
+    if to is None:
+        raise LogValueError(
+            f"{str(path)!r} does not say which tracker it is for. Say `to='wandb'`, or another of "
+            f"{', '.join(map(repr, TRACKERS))}."
+        )
+    known = {} if run is None else _shared(run["made_with"])
+    logger = to if isinstance(to, TrackerLogger) else _made(to, {**known, **words})
+    return _copy(path, logger)
+
+
+def _made(name: Any, words: dict[str, Any]) -> TrackerLogger:
+    kinds = {**TRACKERS, **{kind.__name__: kind for kind in TRACKERS.values()}}
+    if name not in kinds:
+        known = ", ".join(map(repr, TRACKERS))
+        raise LogTypeError(f"{name!r} is no tracker that is known here: use a logger, or {known}.")
+    return kinds[name](**words)
+
+
+def _shared(words: dict[str, Any]) -> dict[str, Any]:
+    """Those that mean the same to every tracker."""
+    same = ("name", "project", "config", "tags", "group")
+    return {word: value for word, value in words.items() if word in same}
+
+
+def _go_on(path: Path, logger: TrackerLogger) -> int:
+    """Send what is left in a file, as the logger that made it would have."""
+    logger._existing = path
+    with logger:
+        logger.put("", 0)
+        channel = logger._channel
+        waiting = channel.waiting
+    return waiting - channel.waiting
+
+
+def _copy(path: Path, logger: TrackerLogger) -> int:
+    """Send the rows of a file that stays as it is."""
+    with logger, open(path, encoding="utf-8") as file:
+        count, batch = 0, []
+        for line in file:
+            if line.startswith('{"_run"') or not line.endswith("\n"):
+                continue
+            batch.append(as_line(from_line(line)) + "\n")
+            if len(batch) == BATCH:
+                logger.put("".join(batch), BATCH)
+                count, batch = count + BATCH, []
+        logger.put("".join(batch), len(batch))
+        count += len(batch)
+    return count - logger._channel.waiting

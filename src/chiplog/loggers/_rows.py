@@ -1,0 +1,243 @@
+"""What trackers can show: an entry as scalars, histograms, images and texts.
+
+A row is made on chiplog's thread, and written to a file as a line of JSON, from where it is sent.
+So everything about numbers is decided here, and what sends them only has to send.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import LogTypeError, LogValueError
+from ._json import NUMBERS, encode, finite_or_name
+from ._record import Record
+
+Number = int | float
+BINS = 64
+FEW = 16  # Numbers that can each have a curve of their own.
+AXIS = "step"  # What the step is called if it has no name.
+
+
+class Histogram(NamedTuple):
+    """How many numbers there are between the edges, and what is known about all of them."""
+
+    counts: list[int]
+    edges: list[float]
+    total: float
+    squares: float
+
+
+class Row(NamedTuple):
+    """An entry as a tracker gets it."""
+
+    step: Number
+    axis: str  # Which of the steps that is.
+    time: float  # In seconds since 1970.
+    steps: dict[str, Number]
+    scalars: dict[str, Number]
+    histograms: dict[str, Histogram]
+    images: dict[str, np.ndarray]  # Height, width, and colours, as bytes.
+    texts: dict[str, str]
+
+
+class Rows:
+    """Makes rows of records.
+
+    Arrays with more than `histograms` numbers become histograms, or, if it is None, four curves.
+    `images` are patterns of names.
+    """
+
+    def __init__(self, histograms: int | None, images: str | Iterable[str]) -> None:
+        if histograms is not None and (type(histograms) is not int or histograms < 0):
+            raise LogValueError(
+                f"`histograms` is a number, above which arrays become histograms, or None, not "
+                f"{histograms!r}."
+            )
+        self._histograms = histograms
+        self._images = (images,) if isinstance(images, str) else tuple(images)
+        if not all(isinstance(pattern, str) for pattern in self._images):
+            raise LogTypeError(f"`images` are names, or patterns of names, not {images!r}.")
+
+    def row(self, record: Record) -> Row:
+        """Make a row of a record."""
+        axis = AXIS if AXIS in record.steps else next(iter(record.steps), AXIS)
+        steps = {name: _last(at) for name, at in record.steps.items()}
+        steps.setdefault(axis, record.step)
+        row = Row(record.step, axis, record.time, steps, {}, {}, {}, {})
+        for name, value in record.values.items():
+            self._add(row, name, value, record.valid.get(name), record.tags)
+        return row
+
+    def _add(self, row: Row, name: str, value: Any, valid: Any, tags: tuple[str, ...]) -> None:
+        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+            value = value.item()
+        if isinstance(value, (bool, int, float)) and valid is None:
+            if row.steps.get(name) != value:  # A step that is logged as a value as well.
+                row.scalars[_free(name, row.steps)] = value
+            return
+        if isinstance(value, str):
+            row.texts[name] = value
+            return
+        array = _plain(np.asarray(value))
+        if self._is_image(name, array, tags):
+            row.images[name] = _bytes(name, array)
+        elif array.dtype.kind == "c":
+            self._add(row, f"{name}/real", array.real, valid, tags)
+            self._add(row, f"{name}/imag", array.imag, valid, tags)
+        elif array.dtype.kind in "biuf":
+            self._add_numbers(row, name, array, valid, tags)
+        else:
+            row.texts[name] = str(value)
+
+    def _add_numbers(
+        self, row: Row, name: str, array: Any, valid: Any, tags: tuple[str, ...]
+    ) -> None:
+        mask = None if valid is None else np.broadcast_to(_aligned(valid, array), array.shape)
+        most = FEW if self._histograms is None else self._histograms
+        if array.size > most or "histogram" in tags:
+            numbers = array.ravel() if mask is None else array[mask]
+            self._add_many(row, name, numbers.astype(np.float64))
+            return
+        for place in np.ndindex(array.shape):
+            if mask is None or mask[place]:
+                label = "/".join([name, *map(str, place)])
+                row.scalars[_free(label, row.steps)] = array[place].item()
+
+    def _add_many(self, row: Row, name: str, numbers: Any) -> None:
+        finite = numbers[np.isfinite(numbers)]
+        if len(finite) < len(numbers):
+            row.scalars[f"{name}/nonfinite"] = len(numbers) - len(finite)
+        if not len(finite):
+            return
+        if self._histograms is not None:
+            row.histograms[name] = histogram(finite)
+            return
+        for label in ("mean", "std", "min", "max"):
+            row.scalars[f"{name}/{label}"] = float(getattr(finite, label)())
+
+    def _is_image(self, name: str, array: Any, tags: tuple[str, ...]) -> bool:
+        looks_like_one = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+        named = any(fnmatch.fnmatchcase(name, pattern) for pattern in self._images)
+        if named and not looks_like_one:
+            raise LogTypeError(
+                f"{name!r} is to be shown as an image, but has the shape {array.shape}. An image "
+                "has height and width, and may have 1, 3 or 4 colours as its last axis."
+            )
+        return looks_like_one and (
+            named or "image" in tags or (array.dtype == np.uint8 and min(array.shape[:2]) > 1)
+        )
+
+
+def histogram(numbers: Any) -> Histogram:
+    """Count finite numbers."""
+    # Numbers that are next to each other have no room for edges between them.
+    low, high = float(numbers.min()), float(numbers.max())
+    room = 1e-9 * max(abs(low), abs(high), 1e-30)
+    scope = (low, high) if high - low > BINS * room else (low - BINS * room, high + BINS * room)
+    with np.errstate(over="ignore"):
+        counts, edges = np.histogram(numbers, BINS, scope)
+        total, squares = float(numbers.sum()), float(np.square(numbers).sum())
+    return Histogram(counts.tolist(), edges.tolist(), total, squares)
+
+
+def as_line(row: Row) -> str:
+    """Write a row as one line of JSON, without the end of the line."""
+    line: dict[str, Any] = {
+        "_step": row.step,
+        "_time": row.time,
+        "_axis": row.axis,
+        "_steps": {name: finite_or_name(at) for name, at in row.steps.items()},
+    }
+    for name, number in row.scalars.items():
+        line[f"_{name}" if name.startswith("_") else name] = finite_or_name(number)
+    for name, text in row.texts.items():
+        line.setdefault("_texts", {})[name] = text
+    for name, counted in row.histograms.items():
+        line.setdefault("_histograms", {})[name] = counted._asdict()
+    for name, image in row.images.items():
+        data = base64.b64encode(image.tobytes()).decode()
+        line.setdefault("_images", {})[name] = {"shape": image.shape, "data": data}
+    return encode(line)
+
+
+def from_line(line: str) -> Row:
+    """Read a line that `as_line` wrote; or one that a `JsonlLogger` wrote."""
+    found = json.loads(line)
+    step, time = found.pop("_step"), found.pop("_time", 0.0)
+    axis = found.pop("_axis", AXIS)
+    steps = {name: _number(at) for name, at in found.pop("_steps", {axis: step}).items()}
+    row = Row(step, axis, time, steps, {}, {}, {}, found.pop("_texts", {}))
+    for name, counted in found.pop("_histograms", {}).items():
+        row.histograms[name] = Histogram(**counted)
+    for name, image in found.pop("_images", {}).items():
+        data = np.frombuffer(base64.b64decode(image["data"]), np.uint8)
+        row.images[name] = data.reshape(image["shape"])
+    found.pop("_tags", None)
+    for name, value in found.items():
+        name = name[1:] if name.startswith("__") else name
+        for label, number in _scalars(name, value):
+            if isinstance(number, str):
+                row.texts[label] = number
+            elif row.steps.get(label) != number:
+                row.scalars[_free(label, row.steps)] = number
+    return row
+
+
+def _scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The numbers of a value: one, or a nested list of them, in which lanes may be missing."""
+    if isinstance(value, list):
+        for i, one in enumerate(value):
+            yield from _scalars(f"{name}/{i}", one)
+    elif value is not None:
+        yield name, _number(value)
+
+
+def _number(value: Any) -> Any:
+    return NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def _free(name: str, steps: dict[str, Number]) -> str:
+    """A name that no step has."""
+    return f"value/{name}" if name in steps else name
+
+
+def _last(at: Any) -> Number:
+    """A step as a number; of several lanes, the one that is ahead."""
+    number = np.max(np.asarray(at)).item()
+    return int(number) if math.isfinite(number) and number == number // 1 else number
+
+
+def _plain(array: Any) -> Any:
+    """An array of numbers that NumPy itself knows; JAX has more kinds of them."""
+    if array.dtype.kind == "V" or array.dtype.kind not in "biufcUSO":
+        whole = jnp.issubdtype(array.dtype, np.integer)
+        return array.astype(np.int64 if whole else np.float64)
+    return array
+
+
+def _aligned(valid: Any, array: Any) -> Any:
+    """The mask of lanes, which come first, with the axes that an array has after them."""
+    valid = np.asarray(valid)
+    return valid.reshape(valid.shape + (1,) * (array.ndim - valid.ndim))
+
+
+def _bytes(name: str, array: Any) -> Any:
+    """An image as bytes; of the others, 0 is black, and 1 is white."""
+    if array.dtype.kind not in "biuf":
+        raise LogTypeError(f"{name!r} is to be shown as an image, but has {array.dtype} in it.")
+    if array.dtype != np.uint8:
+        if array.dtype.kind in "iu":
+            array = np.clip(array, 0, 255)
+        else:
+            array = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=1.0, neginf=0.0)
+            array = np.round(255 * np.clip(array, 0, 1))
+        array = array.astype(np.uint8)
+    return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array

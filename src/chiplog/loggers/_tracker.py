@@ -1,0 +1,333 @@
+"""What the loggers of experiment trackers have in common.
+
+A record becomes a row on chiplog's thread, and goes into a file; a thread of its own sends it from
+there. To add a tracker, derive from `TrackerLogger` and write `load`, `connect`, `send` and
+`finish`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..errors import LogTypeError, LogValueError
+from ._config import plain_config
+from ._frequency import Frequency
+from ._outbox import Channel, Outbox, warn_unsent
+from ._paths import StrPath, writable
+from ._record import Record
+from ._rows import Row, Rows, as_line
+from ._runs import RunInfo
+from ._spill import Spill
+from ._writing import Viewer, WritingLogger
+
+UNSENT = "chiplog-unsent"
+RESUME = ("never", "allow", "must")
+
+
+class TrackerLogger(WritingLogger):
+    """The base of loggers for experiment trackers.
+
+    All of them are made with the same words. `log` never waits for the tracker: entries go to a
+    file on this machine, from where another thread sends them. If the tracker is away, or slow,
+    they wait there; whatever is still there at the end can be sent later, with `replay`.
+
+    Scalars become curves, and texts texts. Arrays of up to `histograms` numbers become one curve
+    for each number, larger ones histograms. Arrays of bytes with height and width become images,
+    and so does what is named by `images`, or was logged with the tag "image".
+
+    Args:
+        name: What the run is called.
+        project: What the project is called, or the experiment, which is the same.
+        experiment: Another word for `project`.
+        config: The settings of the run: a dictionary, or a dataclass.
+        tags: Words to find it by.
+        group: What it belongs to. The runs of `init` have one together.
+        run_id: How it can be found again, to be resumed.
+        resume: "never", "allow" (as True): go on with the run of that `run_id`, if it is there;
+            "must": it has to be there.
+        directory: Where files go.
+        mode: "offline": nothing leaves this machine; "online".
+        histograms: The largest array whose numbers each have a curve. None: larger arrays have four
+            curves, of mean, std, min and max, instead of a histogram.
+        images: Names, or patterns of names, of what is to be shown as images.
+        patience: Seconds to wait at the end for a tracker that does not move.
+        spill: Directory of the files in which entries wait.
+        view: Takes what to log out of the state.
+        every: A number of steps, or a frequency.
+        options: What only this tracker has.
+
+    Examples:
+        >>> class Lines(TrackerLogger):
+        ...     lines = []
+        ...     def send(self, rows):
+        ...         self.lines += [f"{row.axis} {row.step}: {row.scalars}" for row in rows]
+        >>> with Lines(name="first") as logger:
+        ...     for i in range(2):
+        ...         logger.log({"loss": 1 / (1 + i)}, i)
+        >>> print(*Lines.lines, sep="; ")
+        step 0: {'loss': 1.0}; step 1: {'loss': 0.5}
+    """
+
+    title: ClassVar[str] = "the tracker"  # What the tracker is called.
+    most = 1000  # Rows that `send` gets at once.
+    modes: ClassVar[tuple[str, ...]] = ("offline", "online")
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        project: str | None = None,
+        experiment: str | None = None,
+        config: Any = None,
+        tags: Iterable[str] | Mapping[str, Any] = (),
+        group: str | None = None,
+        run_id: str | None = None,
+        resume: bool | str | None = None,
+        directory: StrPath | None = None,
+        mode: str | None = None,
+        histograms: int | None = 16,
+        images: str | Iterable[str] = (),
+        patience: float = 30.0,
+        spill: StrPath | None = None,
+        view: Viewer = None,
+        every: Frequency | int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(view=view, every=every)
+        if project is not None and experiment is not None and project != experiment:
+            raise LogValueError(
+                f"`project={project!r}` and `experiment={experiment!r}` mean the same: give one."
+            )
+        words = {
+            "name": name,
+            "project": project or experiment,
+            "group": group,
+            "run_id": run_id,
+        }
+        for word, value in words.items():
+            if value is not None and (not isinstance(value, str) or not value):
+                raise LogTypeError(f"`{word}` is a string, not {value!r}.")
+        if mode is not None and mode not in self.modes:
+            known = " or ".join(map(repr, self.modes))
+            raise LogValueError(f"`mode={mode!r}` is not known to {self.title}: use {known}.")
+        self.name, self.group = name, group
+        self.project = project or experiment or "chiplog"
+        self.config = plain_config(config)
+        self.tags = _tags(tags)
+        self.resume = _resume(resume)
+        self.run_id = run_id or uuid.uuid4().hex[:12]
+        self.directory = None if directory is None else Path(directory).expanduser().absolute()
+        self.mode, self.options = mode, options
+        self._rows = Rows(histograms, images)
+        self._patience = patience
+        waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
+        self._spill = waiting.absolute()
+        self._existing: Path | None = None  # A file to go on with.
+        self._outbox: Outbox | None = None
+        self._forked = False
+        self._is_run = False
+
+    def load(self) -> None:
+        """Import what is needed, and see that the options make sense. Called before the run."""
+
+    def connect(self) -> None:
+        """Open the run. If that fails, it is tried again."""
+
+    def send(self, rows: list[Row]) -> None:
+        """Send rows, at most `most` of them. If that fails, they are sent again."""
+        raise NotImplementedError
+
+    def finish(self, failed: bool) -> None:
+        """Close the run, to which everything was sent."""
+
+    def refuses(self, error: Exception) -> bool:
+        """Say whether an error means that trying again is of no use."""
+        return isinstance(error, (TypeError, ValueError)) and not isinstance(error, OSError)
+
+    def open(self) -> None:
+        """Import the tracker, so that this does not happen during the run."""
+        self.load()
+        writable(self._path(), type(self).__name__)
+        if self._outbox is None:
+            self._outbox = Outbox(f"chiplog-{type(self).__name__}")
+        self._channel = Channel(self, type(self).__name__, self._new_spill)
+        self._outbox.add(self._channel)
+        if self._is_run:  # Others may turn out to be only what runs of `init` are made from.
+            self._open_run()
+
+    def write(self, record: Record) -> None:
+        """Have a record sent."""
+        self.put(as_line(self._rows.row(record)) + "\n")
+
+    def put(self, lines: str, count: int = 1) -> None:
+        """Have rows sent, which are lines of JSON."""
+        assert self._outbox is not None
+        self._channel.put(lines, count)
+        self._outbox.notify()
+
+    def close(self, error: BaseException | None) -> None:
+        """Wait until everything was sent; or else say where it is."""
+        channel, outbox = self._channel, self._outbox
+        assert outbox is not None
+        if not self._forked:
+            channel.wanted = True
+        channel.closing = error is not None
+        cause: Exception | None = None
+        try:
+            if not outbox.wait(channel, channel.over.is_set, self._patience):
+                cause = channel.refusal or outbox.error
+        finally:
+            channel.abandon()
+            warn_unsent(channel, cause)
+            with contextlib.suppress(OSError):
+                self._spill.rmdir()  # If it is empty.
+        if channel.refusal is not None:
+            raise channel.refusal
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until the tracker has everything, and say whether it has.
+
+        Examples:
+            >>> class Nowhere(TrackerLogger):
+            ...     def send(self, rows):
+            ...         pass
+            >>> with Nowhere() as logger:
+            ...     logger.log({"x": 1}, 0)
+            ...     logger.flush()
+            True
+        """
+        from .._host import host
+
+        self.check_open()
+        host.settle()
+        assert self._outbox is not None
+        channel = self._channel
+        return self._outbox.wait(channel, lambda: not channel.waiting, timeout)
+
+    def fork(self, run: RunInfo) -> TrackerLogger:
+        """Each run is one of the tracker's, with its number as `seed`, in a group together."""
+        self._forked = True
+        if self.group is None:
+            self.group = f"{self.name or 'seeds'}-{time.strftime('%Y%m%d-%H%M%S')}"
+        config = dict(self.config)
+        if "seed" in config:
+            config["base_seed"] = config["seed"]
+        config["seed"] = run.number
+        seed = f"seed-{run.number}"
+        given = self._made_with[1].get("run_id")
+        logger = self.remade(
+            name=f"{self.name}-{seed}" if self.name else seed,
+            group=self.group,
+            config=config,
+            run_id=f"{given}-{run.number}" if given else None,
+        )
+        logger._outbox, logger._is_run = self._outbox, True
+        return logger
+
+    @property
+    def native(self) -> Any:
+        """The tracker's own object, for what only it can do. Opens the run, and waits for it.
+
+        It is used by another thread as well; do not close it.
+        """
+        self.check_open()
+        assert self._outbox is not None
+        self._open_run()
+        channel = self._channel
+        if not self._outbox.wait(channel, channel.connected.is_set, self._patience):
+            cause = channel.refusal or self._outbox.error
+            raise LogValueError(
+                f"{type(self).__name__} could not open its run within {self._patience:g} seconds."
+            ) from cause
+        return self._native()
+
+    def _native(self) -> Any:
+        return None
+
+    def _open_run(self) -> None:
+        assert self._outbox is not None
+        self._channel.wanted = True
+        self._outbox.notify()
+
+    def check_options(self, f: Callable[..., Any], known: Iterable[str] = ()) -> None:
+        """Raise an error if there are options that a function of the tracker does not have."""
+        parameters = inspect.signature(f).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self.check_known([*known, *names], f"{f.__module__.partition('.')[0]}.{f.__name__}")
+
+    def check_known(self, names: Iterable[str], where: str) -> None:
+        """Raise an error if there are options with other names."""
+        import difflib
+
+        known = sorted(set(names))
+        for option in self.options:
+            if option not in known:
+                words = [*inspect.signature(type(self)).parameters, *known]
+                close = difflib.get_close_matches(option, words, 1)
+                hint = f" Did you mean `{close[0]}`?" if close else ""
+                raise LogTypeError(
+                    f"{type(self).__name__} has no option `{option}`, and {where} has none, "
+                    f"either.{hint}"
+                )
+
+    def _path(self) -> Path:
+        """The file in which rows wait."""
+        if self._existing is not None:
+            return self._existing
+        words = [type(self).__name__, self.project, self.name or "", self.run_id]
+        stem = "-".join(re.sub(r"[^\w.=-]+", "_", word) for word in words if word)
+        return self._spill / f"{stem[-150:]}.jsonl"
+
+    def _new_spill(self) -> Spill:
+        return Spill(self._path(), {"logger": type(self).__name__, "made_with": self._words()})
+
+    def _words(self) -> dict[str, Any]:
+        """What such a logger is made with, as far as it can be written down."""
+        words = {
+            "name": self.name,
+            "project": self.project,
+            "config": self.config,
+            "tags": self.tags,
+            "group": self.group,
+            "run_id": self.run_id,
+            "directory": self.directory and str(self.directory),
+            "mode": self.mode,
+            **self.options,
+        }
+        return {word: value for word, value in words.items() if _is_json(value)}
+
+
+def _is_json(value: Any) -> bool:
+    if value is None or value == {}:
+        return False
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _tags(tags: Any) -> dict[str, str]:
+    """Tags by name; those that are only words have no value."""
+    if isinstance(tags, str):
+        return {tags: ""}
+    if isinstance(tags, Mapping):
+        return {str(name): str(value) for name, value in tags.items()}
+    return {str(tag): "" for tag in tags}
+
+
+def _resume(resume: Any) -> str:
+    if resume is None or isinstance(resume, bool):
+        return "allow" if resume else "never"
+    if resume not in RESUME:
+        known = ", ".join(map(repr, RESUME))
+        raise LogValueError(f"`resume={resume!r}` is not known: use True, False, {known}.")
+    return str(resume)

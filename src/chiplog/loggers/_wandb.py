@@ -1,0 +1,95 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .._extras import load
+from ..errors import LogValueError
+from ._rows import Row
+from ._tracker import TrackerLogger
+
+
+class WandbLogger(TrackerLogger):
+    """Logs to Weights & Biases, without the network unless told otherwise.
+
+    The words are those of `TrackerLogger`; others go to `wandb.init`. Without a `mode`, it is what
+    the environment variable `WANDB_MODE` says, or else "offline": the run is written to the
+    directory `wandb`, and `wandb sync` uploads it.
+
+    Steps are logged as values, and every value is drawn over its step (`define_metric`), so they
+    may come in any order.
+
+    Examples:
+        >>> logger = WandbLogger(project="demo", name="first", config={"lr": 1e-3})
+        >>> logger.project
+        'demo'
+    """
+
+    title = "wandb"
+    most = 1  # Those before one that fails must not be sent again.
+    modes = ("offline", "online", "disabled", "shared")
+
+    def load(self) -> None:
+        """Import wandb, and see whether it can log in."""
+        self._wandb = load("wandb", "WandbLogger", "wandb")
+        self.check_options(self._wandb.init)
+        self._mode = self.mode or os.environ.get("WANDB_MODE", "offline")
+        if self._mode == "online" and not self._wandb.login(prompt=False, verify=False):
+            raise LogValueError(
+                "WandbLogger is to be online, but wandb has no API key. Run `wandb login` once, or "
+                "set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
+            )
+        self._drawn: set[str] = set()
+
+    def connect(self) -> None:
+        """Open a run, next to others of this process."""
+        self._run = self._wandb.init(
+            **{
+                "project": self.project,
+                "name": self.name,
+                "config": self.config,
+                "tags": [f"{tag}:{value}" if value else tag for tag, value in self.tags.items()],
+                "group": self.group,
+                "id": self.run_id,
+                "resume": None if self.resume == "never" else self.resume,
+                "dir": self.directory,
+                "mode": self._mode,
+                "reinit": "create_new",
+                **self.options,
+            }
+        )
+
+    def send(self, rows: list[Row]) -> None:
+        """Log rows; wandb counts them itself."""
+        for row in rows:
+            values: dict[str, Any] = {**row.scalars, **row.texts}
+            for name, counted in row.histograms.items():
+                edges = (counted.counts, counted.edges)
+                values[name] = self._wandb.Histogram(np_histogram=edges)
+            for name, image in row.images.items():
+                values[name] = self._wandb.Image(image)
+            for name in values:
+                if name not in self._drawn:
+                    self._drawn.add(name)
+                    self._draw_over(name, row.axis)
+            self._run.log({**values, **row.steps, "_timestamp": row.time})
+
+    def _draw_over(self, name: str, axis: str) -> None:
+        if axis not in self._drawn:
+            self._drawn.add(axis)
+            self._run.define_metric(axis)
+        if "*" not in name:  # That would be a pattern.
+            self._run.define_metric(name, step_metric=axis)
+
+    def finish(self, failed: bool) -> None:
+        """Close the run."""
+        self._run.finish(exit_code=int(failed))
+
+    def refuses(self, error: Exception) -> bool:
+        """Wrong usage will not become right."""
+        return super().refuses(error) or isinstance(error, self._wandb.errors.UsageError)
+
+    def _native(self) -> Any:
+        return self._run

@@ -1,0 +1,492 @@
+"""What trackers have in common: rows, the file they wait in, and the thread that sends them."""
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chiplog
+from chiplog import loggers
+from chiplog.errors import LogFileError, LogTypeError, LogValueError, UnsentWarning
+from chiplog.loggers import TrackerLogger, replay
+from chiplog.loggers._config import flat_config, plain_config
+from chiplog.loggers._record import Record
+from chiplog.loggers._rows import Rows, as_line, from_line
+from chiplog.loggers._spill import Spill
+from chiplog.testing import LoggerContract
+
+
+class Site:
+    """Where a tracker keeps its runs. It can be away, slow, or picky."""
+
+    def __init__(self):
+        self.runs = {}
+        self.is_away = threading.Event()
+        self.answers = threading.Event()
+        self.answers.set()
+        self.calls = 0
+
+    def ask(self):
+        self.calls += 1
+        assert self.answers.wait(20)
+        if self.is_away.is_set():
+            raise ConnectionError("nobody is there")
+
+
+class ToSite(TrackerLogger):
+    """A tracker in memory."""
+
+    most = 3
+
+    def load(self):
+        self.check_known(["site"], "this one")
+        self.site = self.options["site"]
+
+    def connect(self):
+        self.site.ask()
+        self.rows, self.ended = [], None
+        self.site.runs[self.name] = self
+
+    def send(self, rows):
+        self.site.ask()
+        if any("bad" in row.scalars for row in rows):
+            raise ValueError("this is no good")
+        self.rows += rows
+
+    def finish(self, failed):
+        self.site.ask()
+        self.ended = "failed" if failed else "well"
+
+    def _native(self):
+        return self.rows
+
+    def numbers(self, name="x"):
+        return [row.scalars[name] for row in self.rows if name in row.scalars]
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+@pytest.fixture
+def make(site, tmp_path):
+    def make(**words):
+        return ToSite(**{"name": "one", "directory": tmp_path, "site": site, **words})
+
+    return make
+
+
+def waiting_files(directory):
+    return sorted((directory / "chiplog-unsent").glob("*.jsonl"))
+
+
+class TestContract(LoggerContract):
+    def make(self, directory):
+        return ToSite(site=Site(), directory=directory)
+
+    def read(self, logger):
+        return [(row.step, row.scalars) for row in logger.rows]
+
+
+def row_of(values, **about):
+    options = {name: about.pop(name) for name in ("histograms", "images") if name in about}
+    rows = Rows(**{"histograms": 16, "images": (), **options})
+    return rows.row(Record(**{"step": 3, "values": values, **about}))
+
+
+def test_numbers_of_every_kind_become_scalars():
+    values = {
+        "python": 1.5,
+        "whole": 2**60,
+        "truth": True,
+        "numpy": np.float32(0.5),
+        "array": np.array(7),
+        "bfloat16": np.asarray(jnp.bfloat16(1.5)),
+        "float8": np.asarray(jnp.float8_e4m3fn(0.5)),
+        "int4": np.asarray(jnp.int4(-3)),
+        "complex": np.complex64(1 + 2j),
+        "nan": np.nan,
+        "inf": np.float32(-np.inf),
+    }
+    scalars = row_of(values).scalars
+    assert np.isnan(scalars.pop("nan"))
+    assert scalars == {
+        "python": 1.5,
+        "whole": 2**60,
+        "truth": True,
+        "numpy": 0.5,
+        "array": 7,
+        "bfloat16": 1.5,
+        "float8": 0.5,
+        "int4": -3,
+        "complex/real": 1.0,
+        "complex/imag": 2.0,
+        "inf": -np.inf,
+    }
+    assert all(type(x) in (int, float, bool) for x in scalars.values())
+
+
+def test_small_arrays_have_a_curve_for_each_number_and_large_ones_a_histogram():
+    numbers = np.random.default_rng(0).normal(size=1000)
+    row = row_of({"few": np.arange(4).reshape(2, 2), "many": numbers})
+    assert row.scalars == {"few/0/0": 0, "few/0/1": 1, "few/1/0": 2, "few/1/1": 3}
+    counted = row.histograms["many"]
+    assert sum(counted.counts) == 1000
+    assert len(counted.edges) == len(counted.counts) + 1
+    assert (counted.edges[0], counted.edges[-1]) == (numbers.min(), numbers.max())
+    assert counted.total == pytest.approx(numbers.sum())
+    assert not row_of({"few": np.arange(4)}, histograms=3).scalars
+    four = row_of({"many": numbers}, histograms=None)
+    assert not four.histograms
+    assert four.scalars == {
+        "many/mean": numbers.mean(),
+        "many/std": numbers.std(),
+        "many/min": numbers.min(),
+        "many/max": numbers.max(),
+    }
+
+
+@pytest.mark.parametrize("value", [0.0, 1e300, -1e-300, 5e-324, 3.7])
+def test_histograms_of_equal_numbers_count_them(value):
+    counted = row_of({"x": np.full(100, value)}).histograms["x"]
+    assert sum(counted.counts) == 100
+    assert np.all(np.diff(counted.edges) > 0)
+
+
+def test_what_is_not_finite_is_counted_besides_a_histogram():
+    row = row_of({"x": np.array([np.nan, np.inf, *range(20)])})
+    assert sum(row.histograms["x"].counts) == 20
+    assert row.scalars == {"x/nonfinite": 2}
+    assert row_of({"x": np.full(20, np.nan)}).scalars == {"x/nonfinite": 20}
+
+
+def test_images_are_bytes_or_named_or_tagged():
+    grey = np.linspace(0, 1, 12).reshape(3, 4)
+    colours = np.random.default_rng(0).integers(0, 256, (5, 6, 3)).astype(np.uint8)
+    row = row_of({"a": colours, "b": colours[:, :, 0], "c": np.array([1, 2], np.uint8)})
+    assert list(row.images) == ["a", "b"]
+    np.testing.assert_array_equal(row.images["a"], colours)
+    assert row.scalars == {"c/0": 1, "c/1": 2}
+    named = row_of({"seen/grey": grey, "other": grey}, images="seen/*")
+    assert list(named.images) == ["seen/grey"]
+    np.testing.assert_array_equal(named.images["seen/grey"], np.round(255 * grey))
+    assert list(row_of({"grey": grey[:, :, None]}, tags=("image",)).images) == ["grey"]
+    odd = np.array([[np.nan, 2.0], [-1.0, np.inf]])
+    assert row_of({"x": odd}, images="x").images["x"].tolist() == [[0, 255], [0, 255]]
+    with pytest.raises(LogTypeError, match=r"'x' is to be shown as an image.*\(3,\)"):
+        row_of({"x": np.zeros(3)}, images="x")
+
+
+def test_lanes_that_did_not_log_are_left_out():
+    row = row_of({"x": np.arange(3.0)}, valid={"x": np.array([True, False, True])})
+    assert row.scalars == {"x/0": 0.0, "x/2": 2.0}
+    lanes = np.arange(40) % 2 == 0
+    row = row_of({"x": np.ones((40, 2))}, valid={"x": lanes})
+    assert sum(row.histograms["x"].counts) == 40
+
+
+def test_steps_have_names_and_a_value_of_the_same_name_is_kept():
+    row = row_of({"x": 1}, steps={"episode": 2, "step": np.int32(7)}, step=7)
+    assert (row.step, row.axis, row.steps) == (7, "step", {"episode": 2, "step": 7})
+    row = row_of({"x": 1}, steps={"episode": 2}, step=2)
+    assert (row.axis, row.steps) == ("episode", {"episode": 2})
+    assert row_of({"x": 1}).steps == {"step": 3}
+    row = row_of({"step": 5, "x": 1}, steps={"step": 3})
+    assert row.scalars == {"value/step": 5, "x": 1}
+    assert row_of({"step": 3, "x": 1}, steps={"step": 3}).scalars == {"x": 1}
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), min_size=1, max_size=8)
+
+
+@given(
+    st.dictionaries(NAMES, st.floats() | st.integers() | st.booleans()),
+    st.dictionaries(NAMES, st.text()),
+)
+def test_a_line_gives_back_the_row(scalars, texts):
+    row = row_of({**texts, **scalars, "w": np.arange(30.0), "i": np.eye(4, dtype=np.uint8)})
+    line = as_line(row)
+    assert "\n" not in line
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    again = from_line(line)
+    np.testing.assert_equal(again._asdict(), row._asdict())
+
+
+def test_a_configuration_becomes_plain():
+    @dataclasses.dataclass
+    class Optimizer:
+        lr: float = 1e-3
+        betas: tuple = (0.9, 0.999)
+
+    config = {
+        "optimizer": Optimizer(),
+        "size": np.int64(3),
+        "scale": jnp.bfloat16(0.5),
+        "key": jax.random.key(1),
+        "activation": jax.nn.relu,
+        "big": np.zeros((50, 50)),
+        "nothing": None,
+    }
+    plain = plain_config(config)
+    assert plain["optimizer"] == {"lr": 1e-3, "betas": [0.9, 0.999]}
+    assert (plain["size"], plain["scale"], plain["key"]) == (3, 0.5, [0, 1])
+    assert plain["activation"] == "relu"
+    assert plain["big"] == "float64[50, 50]"
+    json.dumps(plain)
+    assert flat_config(plain)["optimizer.lr"] == 1e-3
+    with pytest.raises(LogTypeError, match="a dictionary or a dataclass, not 3"):
+        plain_config(3)
+
+
+def test_a_file_of_rows_survives_being_cut(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    spill = Spill(path, {"name": "é"})
+    spill.append("".join(f'{{"_step": {i}}}\n' for i in range(10)), 10)
+    lines, position = spill.read(4)
+    assert [json.loads(line)["_step"] for line in lines] == [0, 1, 2, 3]
+    spill.done(position, 4)
+    # What a killed process leaves behind: half a line, and no more.
+    data = path.read_bytes() + b'{"_st'
+    with pytest.raises(LogFileError, match="in use"):
+        Spill(path, {})
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(data)
+    again = Spill(other, {})
+    assert (again.run, again.waiting) == ({"name": "é"}, 6)
+    again.append('{"_step": 10}\n')
+    lines, position = again.read(100)
+    assert [json.loads(line)["_step"] for line in lines] == [4, 5, 6, 7, 8, 9, 10]
+    again.done(position, 7)
+    again.close()
+    assert not other.exists()
+    spill.close()
+    assert path.exists()
+
+
+def test_a_file_in_which_nothing_waits_does_not_grow(tmp_path):
+    spill = Spill(tmp_path / "rows.jsonl", {})
+    for i in range(30):
+        spill.append(f'{{"_step": {i}, "text": "{"x" * 100_000}"}}\n')
+        lines, position = spill.read(10)
+        assert [json.loads(line)["_step"] for line in lines] == [i]
+        spill.done(position, 1)
+    assert spill.path.stat().st_size < 2 << 20
+    assert spill.waiting == 0
+    spill.close()
+
+
+def test_rows_longer_than_a_read_come_whole(tmp_path):
+    spill = Spill(tmp_path / "rows.jsonl", {})
+    spill.append('{"_step": 0, "text": "' + "x" * 1_000_000 + '"}\n{"_step": 1}\n', 2)
+    assert len(spill.read(1)[0][0]) > 1_000_000
+    assert len(spill.read(5)[0]) == 2
+    spill.close()
+
+
+def test_everything_arrives_once_and_nothing_stays_behind(make, site, tmp_path):
+    with make() as logger:
+        for i in range(100):
+            logger.log({"x": jnp.float32(i)}, i)
+    assert site.runs["one"].numbers() == list(range(100))
+    assert site.runs["one"].ended == "well"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tracker_that_is_away_gets_everything_when_it_is_back(make, site, caplog):
+    site.is_away.set()
+    with make() as logger:
+        for i in range(10):
+            logger.log({"x": i}, i)
+        chiplog.flush()
+        while site.calls < 2:
+            time.sleep(0.01)
+        assert not site.runs
+        site.is_away.clear()
+    assert site.runs["one"].numbers() == list(range(10))
+    told = [r for r in caplog.records if "cannot send" in r.message]
+    assert len(told) == 1
+    assert "nobody is there" in told[0].message
+
+
+def test_a_tracker_that_goes_away_amid_a_run_misses_nothing(make, site):
+    with make() as logger:
+        for i in range(10):
+            logger.log({"x": i}, i)
+        assert logger.flush()
+        site.is_away.set()
+        for i in range(10, 20):
+            logger.log({"x": i}, i)
+        assert not logger.flush()
+        site.is_away.clear()
+    assert site.runs["one"].numbers() == list(range(20))
+
+
+def test_what_could_not_be_sent_can_be_replayed(make, site, tmp_path, monkeypatch):
+    monkeypatch.setitem(loggers._replay.TRACKERS, "site", ToSite)
+    with pytest.warns(UnsentWarning, match=r"ToSite could not send 9 rows.*replay\("):
+        with make(config={"lr": 0.1}) as logger:
+            logger.log({"x": 0}, 0)
+            assert logger.flush()
+            site.is_away.set()
+            for i in range(1, 10):
+                logger.log({"x": i}, i)
+    (left,) = waiting_files(tmp_path)
+    assert left.read_text().count("\n") == 11
+    with pytest.warns(UnsentWarning, match="could not send 9 rows"):
+        assert replay(left, site=site) == 0
+    site.is_away.clear()
+    assert replay(left, site=site) == 9
+    assert site.runs["one"].numbers() == list(range(1, 10))
+    assert site.runs["one"].config == {"lr": 0.1}
+    assert site.runs["one"].run_id == logger.run_id
+    assert not left.exists()
+
+
+def test_a_slow_tracker_does_not_hold_up_the_program(make, site, tmp_path):
+    site.answers.clear()
+    with pytest.warns(UnsentWarning, match="could not send 1000 rows"):
+        with make(patience=0.3) as logger:
+            for i in range(1000):
+                logger.log({"x": i}, i)
+            chiplog.flush()  # Does not wait for the tracker.
+            assert not site.runs
+    assert len(waiting_files(tmp_path)) == 1
+    site.answers.set()
+    assert logger._channel.over.wait(10)  # What was under way when it was closed.
+    assert len(waiting_files(tmp_path)) == 1
+
+
+def test_rows_that_are_refused_are_put_aside_and_the_others_sent(make, site, tmp_path, caplog):
+    with pytest.warns(UnsentWarning, match="did not take 2 rows"), make() as logger:
+        for i in range(10):
+            logger.log({"bad" if i in (3, 7) else "x": i}, i)
+    assert site.runs["one"].numbers() == [0, 1, 2, 4, 5, 6, 8, 9]
+    (aside,) = waiting_files(tmp_path)
+    assert [json.loads(line)["bad"] for line in aside.read_text().splitlines()] == [3, 7]
+    assert len([r for r in caplog.records if "does not take a row" in r.message]) == 1
+
+
+def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path):
+    class Refusing(ToSite):
+        def connect(self):
+            raise ValueError("there is no such project")
+
+    logger = Refusing(site=site, directory=tmp_path)
+    with (
+        pytest.warns(UnsentWarning, match="could not send 1 rows"),
+        pytest.raises(ValueError, match="no such project"),
+        logger,
+    ):
+        logger.log({"x": 1}, 0)
+    assert len(waiting_files(tmp_path)) == 1
+
+
+def test_a_run_that_fails_is_said_to_have(make, site):
+    with pytest.raises(ZeroDivisionError), make() as logger:
+        logger.log({"x": 1}, 0)
+        _ = 1 / 0
+    assert site.runs["one"].ended == "failed"
+    assert site.runs["one"].numbers() == [1]
+
+
+def test_every_seed_has_a_run_with_what_is_its_own(make, site):
+    def train(key):
+        def body(x, i):
+            x = x + jax.random.normal(jax.random.fold_in(key, i))
+            chiplog.log({"x": x}, step=i, episode=i // 5)
+            return x, x
+
+        return jax.lax.scan(body, jnp.float32(0), jnp.arange(20))[1]
+
+    keys = jax.random.split(jax.random.key(0), 5)
+    with make(name="walk", config={"lr": 1, "seed": 42}) as logger:
+        paths = jax.jit(jax.vmap(lambda key: logger.tap(train, logger.init(key))(key)))(keys)
+    assert sorted(site.runs) == [f"walk-seed-{i}" for i in range(5)]
+    assert len({run.group for run in site.runs.values()}) == 1
+    for i, path in enumerate(np.asarray(paths)):
+        run = site.runs[f"walk-seed-{i}"]
+        assert run.config == {"lr": 1, "seed": i, "base_seed": 42}
+        assert run.numbers() == path.tolist()
+        assert [row.steps for row in run.rows] == [
+            {"step": i, "episode": i // 5} for i in range(20)
+        ]
+
+
+def test_a_run_without_entries_is_opened_nevertheless(make, site):
+    with make():
+        pass
+    assert site.runs["one"].ended == "well"
+
+
+def test_the_object_of_the_tracker_can_be_had(make, site):
+    with make() as logger:
+        assert logger.native == []
+        assert list(site.runs) == ["one"]
+
+
+def test_any_jsonl_file_can_be_sent(make, site, tmp_path):
+    path = tmp_path / "log.jsonl"
+    with loggers.JsonlLogger(path) as logger:
+        for i in range(5):
+            logger.log({"x": i, "nan": np.nan, "v": np.arange(2.0)}, i)
+    with pytest.raises(LogValueError, match="does not say which tracker"):
+        replay(path)
+    assert replay(path, to=make()) == 5
+    assert site.runs["one"].numbers() == list(range(5))
+    assert site.runs["one"].numbers("v/1") == [1.0] * 5
+    assert path.exists()
+
+
+def test_many_rows_on_the_way_are_no_many_in_memory(make, site):
+    """They are in the file."""
+    site.is_away.set()
+    with make() as logger:
+        for i in range(2000):
+            logger.log({"x": i}, i)
+        chiplog.flush()
+        assert logger._channel.waiting == 2000
+        site.is_away.clear()
+    assert site.runs["one"].numbers() == list(range(2000))
+
+
+def test_wrong_words_are_refused_with_a_hint(make):
+    with pytest.raises(LogTypeError, match=r"no option `projct`.*Did you mean `project`"):
+        make(projct="x").__enter__()
+    with pytest.raises(LogValueError, match="mean the same"):
+        make(project="a", experiment="b")
+    with pytest.raises(LogValueError, match="`mode='remote'` is not known"):
+        make(mode="remote")
+    with pytest.raises(LogValueError, match="`resume='maybe'`"):
+        make(resume="maybe")
+    with pytest.raises(LogTypeError, match="`name` is a string, not 3"):
+        make(name=3)
+    with pytest.raises(LogValueError, match="`histograms`"):
+        make(histograms=-1)
+
+
+@pytest.mark.parametrize("kind", ["Wandb", "TensorBoard", "Mlflow", "Trackio"])
+def test_a_tracker_that_is_not_installed_is_named_before_the_run(kind, monkeypatch):
+    modules = {"TensorBoard": "tensorboardX"}
+    monkeypatch.setitem(__import__("sys").modules, modules.get(kind, kind.lower()), None)
+    with pytest.raises(chiplog.errors.MissingExtraError, match=rf"chiplog\[{kind.lower()}\]"):
+        getattr(loggers, f"{kind}Logger")().__enter__()
+
+
+def test_reports_are_those_of_chiplog(make, site, caplog):
+    site.is_away.set()
+    with caplog.at_level(logging.INFO, "chiplog"), make() as logger:
+        logger.log({"x": 1}, 0)
+        while site.calls < 1:
+            time.sleep(0.01)
+        site.is_away.clear()
+    assert [record.name for record in caplog.records] == ["chiplog", "chiplog"]
+    assert "sends again" in caplog.records[1].message
