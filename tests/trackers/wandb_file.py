@@ -39,16 +39,21 @@ def records(path):
 
 
 def items(protos):
-    return {
-        proto.key or "/".join(proto.nested_key): json.loads(proto.value_json) for proto in protos
-    }
+    found = {}
+    for proto in protos:
+        *above, name = proto.nested_key or [proto.key]
+        inner = found
+        for key in above:
+            inner = inner.setdefault(key, {})
+        inner[name] = json.loads(proto.value_json)
+    return found
 
 
 class WandbFile:
     """What is in the file of one run."""
 
     def __init__(self, path):
-        self.history, self.metrics, self.config = [], {}, {}
+        self.history, self.metrics, self.config, self.summary = [], {}, {}, {}
         self.run = self.exit_code = None
         for record in records(path):
             kind = record.WhichOneof("record_type")
@@ -59,5 +64,7 @@ class WandbFile:
             elif kind == "run":
                 self.run = record.run
                 self.config.update(items(record.run.config.update))
+            elif kind == "summary":
+                self.summary.update(items(record.summary.update))
             elif kind == "exit":
                 self.exit_code = record.exit.exit_code

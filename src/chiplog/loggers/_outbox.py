@@ -147,9 +147,9 @@ class Channel:
 
     def _end(self) -> None:
         if not self.over.is_set():
-            self.over.set()
             if self.spill is not None:
                 self.spill.close()
+            self.over.set()
 
     def abandon(self) -> None:
         """Leave what has not been sent where it is."""

@@ -123,7 +123,8 @@ class TrackerLogger(WritingLogger):
         self.config = plain_config(config)
         self.tags = _tags(tags)
         self.resume = _resume(resume)
-        self.run_id = run_id or uuid.uuid4().hex[:12]
+        self._unique = uuid.uuid4().hex[:12]  # A run may be gone on with by several at once.
+        self.run_id = run_id or self._unique
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
         self._rows = Rows(histograms, images)
@@ -282,9 +283,9 @@ class TrackerLogger(WritingLogger):
         """The file in which rows wait."""
         if self._existing is not None:
             return self._existing
-        words = [type(self).__name__, self.project, self.name or "", self.run_id]
+        words = [type(self).__name__, self.project, self.name or ""]
         stem = "-".join(re.sub(r"[^\w.=-]+", "_", word) for word in words if word)
-        return self._spill / f"{stem[-150:]}.jsonl"
+        return self._spill / f"{stem[-150:]}-{self._unique}.jsonl"
 
     def _new_spill(self) -> Spill:
         return Spill(self._path(), {"logger": type(self).__name__, "made_with": self._words()})

@@ -1,0 +1,121 @@
+"""Files for TensorBoard, read back with its own reader."""
+
+import io
+
+import numpy as np
+import pytest
+from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from chiplog.errors import LogTypeError
+from chiplog.loggers import TensorBoardLogger
+from chiplog.testing import LoggerContract
+
+ALL = {"scalars": 0, "images": 0, "tensors": 0, "histograms": 0, "compressedHistograms": 0}
+
+
+def read(path):
+    return EventAccumulator(str(path), ALL).Reload()
+
+
+class TestTensorBoardLogger(LoggerContract):
+    def make(self, directory):
+        return TensorBoardLogger(directory=directory)
+
+    def read(self, logger):
+        rows = []
+        for path in sorted(logger.path.iterdir()):
+            for event in EventFileLoader(str(path)).Load():
+                # What is read is the newer form of a scalar, whichever was written.
+                values = {v.tag: v.tensor.float_val for v in event.summary.value}
+                if any(values.values()):
+                    rows.append((event.step, {name: x[0] for name, x in values.items()}))
+        return rows
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda **words: TensorBoardLogger(**{"directory": tmp_path, **words})
+
+
+def test_everything_that_can_be_shown_arrives(make, tmp_path):
+    logger = log_everything(make)
+    assert logger.path == tmp_path / "everything"
+    found = read(logger.path)
+
+    def value(name):
+        (event,) = found.Scalars(name)
+        return event.value
+
+    assert (value("loss/train"), value("zero"), value("count")) == (0.5, 0.25, 3)
+    assert np.isnan(value("nan"))
+    assert (value("inf"), value("minus")) == (np.inf, -np.inf)
+    (image,) = found.Images("colours")
+    seen = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
+    np.testing.assert_array_equal(seen, COLOURS)
+    assert found.Images("grey")[0].step == 2
+    (histogram,) = found.Histograms("numbers")
+    counted = histogram.histogram_value
+    assert (counted.num, counted.min, counted.max) == (100, NUMBERS.min(), NUMBERS.max())
+    assert counted.sum == pytest.approx(NUMBERS.sum())
+    assert sum(counted.bucket) == 100
+    (text,) = found.Tensors("note/text_summary")
+    assert text.tensor_proto.string_val[0].decode() == TEXT
+    (text,) = found.Tensors("config/text_summary")
+    assert '"lr": 0.5' in text.tensor_proto.string_val[0].decode()
+
+
+def test_the_configuration_is_among_the_hyperparameters(make):
+    logger = log_everything(make)
+    found = read(logger.path).SummaryMetadata("_hparams_/session_start_info")
+    data = plugin_data_pb2.HParamsPluginData.FromString(found.plugin_data.content)
+    given = data.session_start_info.hparams
+    assert (given["lr"].number_value, given["a.b"].number_value) == (0.5, 1)
+
+
+def test_every_seed_is_a_run(make, tmp_path):
+    logger, walks = log_seeds(make)
+    for i, walk in enumerate(walks):
+        found = read(tmp_path / logger.group / f"walk-seed-{i}")
+        events = found.Scalars("walk/x")
+        assert [event.value for event in events] == walk.tolist()
+        assert [event.step for event in events] == list(range(20))
+        assert [event.value for event in found.Scalars("episode")] == [j // 5 for j in range(20)]
+        assert "step" not in found.Tags()["scalars"]
+        (text,) = found.Tensors("config/text_summary")
+        assert f'"seed": {i}' in text.tensor_proto.string_val[0].decode()
+
+
+def test_runs_are_not_mixed_unless_that_is_wanted(make, tmp_path):
+    for _ in range(2):
+        with make(name="one", project="some") as logger:
+            logger.log({"x": 1}, 0)
+    assert logger.path == tmp_path / "some" / "one-2"
+    with make(name="one", project="some", resume=True) as logger:
+        logger.log({"x": 2}, 1)
+    events = read(tmp_path / "some" / "one").Scalars("x")
+    assert [(event.step, event.value) for event in events] == [(0, 1), (1, 2)]
+    with pytest.raises(ValueError, match="no run in"), make(name="none", resume="must"):
+        pass
+
+
+def test_steps_that_are_not_whole_are_kept(make):
+    with make() as logger:
+        logger.log({"x": 1}, 2.5)
+    found = read(logger.path)
+    assert [(event.step, event.value) for event in found.Scalars("step")] == [(2, 2.5)]
+
+
+def test_what_is_written_can_be_read_while_the_run_goes_on(make):
+    with make() as logger:
+        logger.log({"x": 1}, 0)
+        assert logger.flush()
+        assert len(read(logger.path).Scalars("x")) == 1
+
+
+def test_wrong_options_are_told_before_the_run(make):
+    with pytest.raises(LogTypeError, match=r"no option `nme`.*Did you mean `name`"):
+        make(nme="x").__enter__()

@@ -1,0 +1,116 @@
+"""Runs of wandb, read back from their files."""
+
+import numpy as np
+import pytest
+from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
+from PIL import Image
+from wandb_file import WandbFile
+
+from chiplog.errors import LogTypeError, LogValueError
+from chiplog.loggers import WandbLogger
+from chiplog.testing import LoggerContract
+
+
+def files(directory):
+    return [WandbFile(path) for path in sorted((directory / "wandb").rglob("*.wandb"))]
+
+
+def file_of(logger):
+    (path,) = (logger.directory / "wandb").rglob(f"run-{logger.run_id}.wandb")
+    return WandbFile(path)
+
+
+class TestWandbLogger(LoggerContract):
+    def make(self, directory):
+        return WandbLogger(project="contract", directory=directory)
+
+    def read(self, logger):
+        return [
+            (row.pop("step"), {name: x for name, x in row.items() if name[0] != "_"})
+            for row in file_of(logger).history
+        ]
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda **words: WandbLogger(**{"project": "tests", "directory": tmp_path, **words})
+
+
+def test_everything_that_can_be_shown_arrives(make, tmp_path):
+    logger = log_everything(make)
+    (file,) = files(tmp_path)
+    rows = file.history
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    assert (rows[0]["loss/train"], rows[0]["zero"], rows[0]["count"]) == (0.5, 0.25, 3)
+    assert np.isnan(rows[1]["nan"])
+    assert (rows[1]["inf"], rows[1]["minus"]) == (np.inf, -np.inf)
+    for name in ("colours", "grey"):
+        (image,) = [p for p in tmp_path.rglob("*.png") if p.name.startswith(name)]
+        assert rows[2][name]["_type"] == "image-file"
+        if name == "colours":
+            np.testing.assert_array_equal(np.asarray(Image.open(image)), COLOURS)
+    assert rows[3]["numbers"]["_type"] == "histogram"
+    assert sum(rows[3]["numbers"]["values"]) == len(NUMBERS)
+    assert [rows[3][f"few/{i}"] for i in range(3)] == [0.0, 1.0, 2.0]
+    assert rows[4]["note"] == TEXT
+    config = {k: v for k, v in file.config.items() if k != "_wandb"}
+    assert config == {"lr": 0.5, "a": {"b": 1}}
+    assert (file.run.display_name, file.run.project) == ("everything", "tests")
+    assert file.run.run_id == logger.run_id
+    assert file.exit_code == 0
+
+
+def test_values_are_drawn_over_their_step_so_that_none_is_dropped(make, tmp_path):
+    with make() as logger:
+        for step in (5, 3, 3, 9, 0):
+            logger.log({"x": step, "y": 1}, step)
+    (file,) = files(tmp_path)
+    assert [row["x"] for row in file.history] == [5, 3, 3, 9, 0]
+    assert file.metrics == {"step": "", "x": "step", "y": "step"}
+
+
+def test_every_seed_is_a_run(make, tmp_path):
+    logger, walks = log_seeds(make)
+    found = {file.run.display_name: file for file in files(tmp_path)}
+    assert sorted(found) == [f"walk-seed-{i}" for i in range(5)]
+    for i, walk in enumerate(walks):
+        file = found[f"walk-seed-{i}"]
+        assert (file.config["lr"], file.config["seed"]) == (0.1, i)
+        assert file.run.run_group == logger.group
+        assert [row["walk/x"] for row in file.history] == pytest.approx(walk.tolist(), abs=0)
+        assert [row["step"] for row in file.history] == list(range(20))
+        assert [row["episode"] for row in file.history] == [j // 5 for j in range(20)]
+
+
+def test_a_run_that_fails_and_tags(make, tmp_path):
+    with pytest.raises(ZeroDivisionError), make(tags=["a", "b"], job_type="sweep"):
+        _ = 1 / 0
+    (file,) = files(tmp_path)
+    assert file.exit_code == 1
+    assert list(file.run.tags) == ["a", "b"]
+    assert file.run.job_type == "sweep"
+
+
+def test_a_run_can_be_gone_on_with(make, tmp_path):
+    for start in (0, 10):
+        with make(run_id="again", resume="allow") as logger:
+            logger.log({"x": start}, start)
+    assert [file.run.run_id for file in files(tmp_path)] == ["again", "again"]
+
+
+def test_the_run_itself_can_be_had(make, tmp_path):
+    with make() as logger:
+        logger.log({"x": 1}, 0)
+        logger.native.summary["best"] = 7
+    (file,) = files(tmp_path)
+    assert file.summary["best"] == 7
+
+
+def test_wrong_options_are_told_before_the_run(make, monkeypatch):
+    with pytest.raises(LogTypeError, match=r"no option `entitty`.*Did you mean `entity`"):
+        make(entitty="me").__enter__()
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.setenv("NETRC", "/nonexistent")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    with pytest.raises(LogValueError, match=r"no API key.*wandb login"):
+        make(mode="online").__enter__()
