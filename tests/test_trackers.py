@@ -421,6 +421,56 @@ def test_every_seed_has_a_run_with_what_is_its_own(make, site):
         ]
 
 
+def scalars_only(x):
+    def body(x, i):
+        chiplog.log({"x": x, "n": i, "odd": i % 2 == 1, "bf": x.astype(jnp.bfloat16)}, step=i)
+        return x / (3.0 - i.astype(x.dtype)), None
+
+    return jax.lax.scan(body, x, jnp.arange(6))[0]
+
+
+def without_names(x):
+    def body(x, i):
+        chiplog.log({"x": x, "_y": 2 * x})
+        return x + 0.5, None
+
+    def outer(x, i):
+        chiplog.log({"z": x}, time=x)
+        return jax.lax.scan(body, x, jnp.arange(3))[0], None
+
+    return jax.lax.scan(outer, x, jnp.arange(3))[0]
+
+
+def in_lanes(x):
+    def lane(x):
+        def body(x):
+            chiplog.log({"x": x, "step": 2 * x}, step=x)
+            return x + 1
+
+        return jax.lax.while_loop(lambda x: x < 5, body, x)
+
+    return jax.vmap(lane)(x + jnp.arange(3.0))
+
+
+@pytest.mark.parametrize("program", [scalars_only, without_names, in_lanes])
+def test_many_entries_at_once_become_the_same_rows(make, site, program):
+    with make(name="many") as logger:
+        assert logger.takes_many
+        logger.tap(program)(jnp.float32(1))
+    with make(name="each", view=lambda logs: logs) as logger:
+        logger.tap(program)(jnp.float32(1))
+    # Entries of several `log` calls come in batches of each.
+    many, each = (
+        sorted(
+            (row._replace(time=0)._asdict() for row in site.runs[name].rows),
+            key=lambda row: sorted(row["scalars"]),
+        )
+        for name in ("many", "each")
+    )
+    assert len(many) > 2
+    np.testing.assert_equal(many, each)
+
+
 def test_a_run_without_entries_is_opened_nevertheless(make, site):
     with make():
         pass

@@ -10,12 +10,13 @@ import base64
 import fnmatch
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from .._logdict import LogDict
 from ..errors import LogTypeError, LogValueError
 from ._json import NUMBERS, encode, finite_or_name
 from ._record import Record
@@ -68,13 +69,40 @@ class Rows:
 
     def row(self, record: Record) -> Row:
         """Make a row of a record."""
-        axis = AXIS if AXIS in record.steps else next(iter(record.steps), AXIS)
+        axis = _axis(record.steps)
         steps = {name: _last(at) for name, at in record.steps.items()}
         steps.setdefault(axis, record.step)
         row = Row(record.step, axis, record.time, steps, {}, {}, {}, {})
         for name, value in record.values.items():
             self._add(row, name, value, record.valid.get(name), record.tags)
         return row
+
+    def lines(self, logs: LogDict, steps: Callable[[], Any]) -> list[str] | None:
+        """The lines of a batch of entries; None if there is more in them than scalars."""
+        named = {name: next(iter(at.values())) for name, at in logs.steps.items()}
+        columns = [*named.values(), *logs.values()]
+        axis = _axis(named)
+        taken = {axis, *named}
+        if logs._valid or logs.origin is None or not taken.isdisjoint(logs):
+            return None
+        if not all(type(x) is np.ndarray and _are_scalars(x) for x in columns):
+            return None
+        main = steps()
+        named = {name: _whole(at) for name, at in {axis: main, **named}.items()}
+        rows = zip(*map(_listed, [*named.values(), *logs.values()]), strict=True)
+        at, names, time = tuple(named), [_line_name(name) for name in logs], logs.origin.time
+        return [
+            encode(
+                {
+                    "_step": step,
+                    "_time": time,
+                    "_axis": axis,
+                    "_steps": dict(zip(at, row[: len(at)], strict=True)),
+                    **dict(zip(names, row[len(at) :], strict=True)),
+                }
+            )
+            for step, row in zip(_listed(_whole(main)), rows, strict=True)
+        ]
 
     def _add(self, row: Row, name: str, value: Any, valid: Any, tags: tuple[str, ...]) -> None:
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
@@ -157,7 +185,7 @@ def as_line(row: Row) -> str:
         "_steps": {name: finite_or_name(at) for name, at in row.steps.items()},
     }
     for name, number in row.scalars.items():
-        line[f"_{name}" if name.startswith("_") else name] = finite_or_name(number)
+        line[_line_name(name)] = finite_or_name(number)
     for name, text in row.texts.items():
         line.setdefault("_texts", {})[name] = text
     for name, counted in row.histograms.items():
@@ -202,6 +230,31 @@ def _scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _number(value: Any) -> Any:
     return NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def _line_name(name: str) -> str:
+    """The name of a scalar in a line, where those with an underscore in front mean other things."""
+    return f"_{name}" if name.startswith("_") else name
+
+
+def _axis(steps: Any) -> str:
+    """The name of the step to draw over."""
+    return AXIS if AXIS in steps else next(iter(steps), AXIS)
+
+
+def _are_scalars(column: Any) -> bool:
+    return bool(column.ndim == 1 and column.dtype.kind in "biuf")
+
+
+def _whole(column: Any) -> Any:
+    """Steps as whole numbers, if that is what they are."""
+    is_whole = column.dtype.kind == "f" and np.isfinite(column).all() and (column % 1 == 0).all()
+    return column.astype(np.int64) if is_whole else column
+
+
+def _listed(column: Any) -> list[Any]:
+    numbers = column.tolist()
+    return numbers if np.isfinite(column).all() else [finite_or_name(x) for x in numbers]
 
 
 def _free(name: str, steps: dict[str, Number]) -> str:

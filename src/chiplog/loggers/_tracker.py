@@ -17,8 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .._host import host
+from .._logdict import LogDict
 from ..errors import LogTypeError, LogValueError
 from ._config import plain_config
+from ._entries import steps_of
 from ._frequency import Frequency
 from ._outbox import Channel, Outbox, warn_unsent
 from ._paths import StrPath, writable
@@ -168,6 +171,25 @@ class TrackerLogger(WritingLogger):
         """Have a record sent."""
         self.put(as_line(self._rows.row(record)) + "\n")
 
+    def log_many(self, logs: LogDict) -> None:
+        """Have many entries sent.
+
+        They are of one `log` call, so those of several may not be in the order of the program; each
+        is drawn over its own step anyway.
+        """
+        lines = None
+        if host.is_worker():
+            lines = self._rows.lines(logs, lambda: steps_of(logs, self._counts))
+        if lines is None:
+            super().log_many(logs)
+        else:
+            self.put("\n".join(lines) + "\n", len(lines))
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether entries come in batches: if all of them are wanted as they are."""
+        return self._schedule.is_always and not self._view.is_chosen
+
     def put(self, lines: str, count: int = 1) -> None:
         """Have rows sent, which are lines of JSON."""
         assert self._outbox is not None
@@ -205,8 +227,6 @@ class TrackerLogger(WritingLogger):
             ...     logger.flush()
             True
         """
-        from .._host import host
-
         self.check_open()
         host.settle()
         assert self._outbox is not None
