@@ -382,7 +382,7 @@ def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path
 
     logger = Refusing(site=site, directory=tmp_path)
     with (
-        pytest.warns(UnsentWarning, match="could not send 1 rows"),
+        pytest.warns(UnsentWarning, match="could not send 1 row"),
         pytest.raises(ValueError, match="no such project"),
         logger,
     ):

@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -17,9 +19,8 @@ from chiplog.testing import LoggerContract
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory):
-    """Trackio has one directory in a process."""
-    return tmp_path_factory.getbasetemp() / "trackio"
+def place():
+    return Path(os.environ["TRACKIO_DIR"])
 
 
 class Database:
@@ -113,4 +114,16 @@ def test_wrong_options_are_told_before_the_run(make, tmp_path):
         make(mode="online").__enter__()
     with pytest.raises(LogValueError, match="cannot have two places"):
         make(directory=tmp_path).__enter__()
-    assert "TRACKIO_DIR" not in os.environ
+
+
+def test_the_directory_is_where_it_is_said_to_be(tmp_path):
+    program = f"""
+import os
+from chiplog.loggers import TrackioLogger
+with TrackioLogger(project="placed", directory={str(tmp_path)!r}) as logger:
+    logger.log({{"x": 1}}, 0)
+assert "TRACKIO_DIR" not in os.environ
+"""
+    env = {name: x for name, x in os.environ.items() if name != "TRACKIO_DIR"}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=120)
+    assert len(Database(tmp_path / "placed.db").rows) == 1

@@ -49,6 +49,9 @@ class MlflowLogger(TrackerLogger):
         self._mlflow = load("mlflow", "MlflowLogger", "mlflow")
         self._entities = load("mlflow.entities", "MlflowLogger", "mlflow")
         self._uri, self._artifacts = self._places()
+        if self._uri.startswith("http"):
+            # It would try for minutes, and we try again ourselves. There is no other way to say so.
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         self._seen: set[Any] = set()
 
     def _places(self) -> tuple[str, str | None]:
@@ -163,7 +166,7 @@ class MlflowLogger(TrackerLogger):
         return super().refuses(error) if code is None else code in REFUSED
 
     def _knock(self) -> None:
-        """See whether the server is there, as MLflow itself would try for minutes."""
+        """See whether the server is there: MLflow itself would wait for two minutes."""
         url = urllib.parse.urlsplit(self._uri)
         proxies = urllib.request.getproxies()
         if url.scheme not in ("http", "https") or (

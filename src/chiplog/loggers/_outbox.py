@@ -214,9 +214,9 @@ class Outbox:
             if now - begun > TALK and not talked:
                 talked = True
                 reports.warning(
-                    "%s still has %d rows to send. Interrupt it to leave them in %s.",
+                    "%s still has %s to send. Interrupt it to leave them in %s.",
                     channel.title,
-                    channel.waiting,
+                    _rows(channel.waiting),
                     channel.spill and channel.spill.path,
                 )
         return True
@@ -279,16 +279,19 @@ def warn_unsent(channel: Channel, error: Exception | None) -> None:
     if channel.waiting and channel.spill is not None:
         reason = "" if error is None else f" ({type(error).__name__}: {error})"
         warnings.warn(
-            f"{channel.title} could not send {channel.waiting} rows{reason}. They are in "
-            f"{str(channel.spill.path)!r}. Send them later, from Python: "
-            f"`chiplog.loggers.replay({str(channel.spill.path)!r})`.",
+            f"{channel.title} could not send {_rows(channel.waiting)}{reason}. Nothing is lost: "
+            f"send them later with `chiplog.loggers.replay({str(channel.spill.path)!r})`.",
             UnsentWarning,
             stacklevel=4,
         )
     if channel.refused:
         warnings.warn(
-            f"{channel.title} did not take {channel.refused} rows. They are in "
+            f"{channel.title} did not take {_rows(channel.refused)}, which you find in "
             f"{str(channel._aside)!r}.",
             UnsentWarning,
             stacklevel=4,
         )
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
