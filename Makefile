@@ -1,7 +1,7 @@
 # Everything that can be done with a fresh clone. Only python3 (3.11+), make and git are needed.
 #
 #   make demo             a training loop that logs, in the terminal
-#   make examples         molecular dynamics, an Ising model, and fits of spectra
+#   make examples         molecular dynamics, an Ising model, fits of spectra, and five seeds at once
 #   make test             the whole test suite
 #   make lint             format, lint and type checks
 #   make test-trackers    wandb, TensorBoard, MLflow and Trackio, which are installed for that
@@ -42,10 +42,11 @@ $(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(TRACKER
 demo: .venv/.done
 	.venv/bin/python examples/train.py
 
-examples: .venv/.done
+examples: .venv/.done .venv-trackers/.done
 	.venv/bin/python examples/lennard_jones.py
 	.venv/bin/python examples/ising.py
 	.venv/bin/python examples/spectrum.py
+	.venv-trackers/bin/python examples/seeds.py
 
 test: .venv/.done
 	.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)

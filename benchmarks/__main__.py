@@ -4,7 +4,7 @@ import platform
 
 import jax
 
-from . import fit, loggers, spool, storage, tap, watch
+from . import fit, loggers, spool, storage, tap, trackers, watch
 
 if __name__ == "__main__":
     print(
@@ -16,3 +16,4 @@ if __name__ == "__main__":
     loggers.main()
     storage.main()
     fit.main()
+    trackers.main()

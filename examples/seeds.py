@@ -36,11 +36,11 @@ LOOK = {
 class Config:
     """What can be changed."""
 
-    updates: int = 150
+    updates: int = 200
     carts: int = 16
-    steps: int = 64
+    steps: int = 128
     width: int = 32
-    learning_rate: float = 5e-3
+    learning_rate: float = 3e-3
     discount: float = 0.99
     smoothing: float = 0.95
     entropy: float = 0.01
@@ -100,7 +100,7 @@ def make_train(config):
             gain, after = carry
             value, done = at
             alive = 1.0 - done
-            error = 1.0 + config.discount * after * alive - value
+            error = 1 - config.discount + config.discount * after * alive - value
             gain = error + config.discount * config.smoothing * alive * gain
             return (gain, value), gain
 
@@ -115,7 +115,7 @@ def make_train(config):
         entropy = -(jnp.exp(logp) * logp).sum(-1).mean()
         policy, value = -(taken * gains).mean(), ((values - targets) ** 2).mean()
         chiplog.log({"loss/policy": policy, "loss/value": value, "entropy": entropy})
-        return policy + 1e-3 * value - config.entropy * entropy
+        return policy + value - config.entropy * entropy
 
     def update(carry, i):
         net, moments, carts, ages, recent, key = carry
@@ -134,7 +134,7 @@ def make_train(config):
         net, moments = adam(net, grads, moments, i, config.learning_rate)
         ended = done.sum()
         length = jnp.where(ended > 0, lived.sum() / jnp.maximum(ended, 1), recent)
-        chiplog.log({"episode/length": length, "episode/ended": ended}, step=i)
+        chiplog.log({"episode/length": length}, step=i)
         return (net, moments, carts, ages, length, key), length
 
     def train(key):

@@ -79,7 +79,7 @@ def test_the_configuration_is_among_the_hyperparameters(make):
 def test_every_seed_is_a_run(make, tmp_path):
     logger, walks = log_seeds(make)
     for i, walk in enumerate(walks):
-        found = read(tmp_path / logger.group / f"walk-seed-{i}")
+        found = read(tmp_path / logger.group / f"seed-{i}")
         events = found.Scalars("walk/x")
         assert [event.value for event in events] == walk.tolist()
         assert [event.step for event in events] == list(range(20))

@@ -84,7 +84,9 @@ class MlflowLogger(TrackerLogger):
         experiment = client.get_experiment_by_name(self.project)
         if experiment is None:
             where = self._artifacts and f"{self._artifacts}/{_word(self.project)}"
-            number = client.create_experiment(self.project, artifact_location=where)
+            # Else MLflow's pages show it as one of language models, without curves.
+            kind = {"mlflow.experimentKind": "custom_model_development"}
+            number = client.create_experiment(self.project, artifact_location=where, tags=kind)
         else:
             number = experiment.experiment_id
         run = self._find(number)

@@ -40,7 +40,9 @@ class TensorBoardLogger(TrackerLogger):
         self.check_known(["filename_suffix"], "TensorBoard")
         words = self._made_with[1]
         if not words.get("run_id"):
-            self.run_id = self.name or f"{time.strftime('%Y%m%d-%H%M%S')}-{self.run_id[:4]}"
+            self.run_id = (
+                self._seed or self.name or f"{time.strftime('%Y%m%d-%H%M%S')}-{self.run_id[:4]}"
+            )
         given = words.get("project") or words.get("experiment")
         above = Path(self.directory or "runs").joinpath(*filter(None, [given, self.group]))
         self.path = above / self.run_id

@@ -137,7 +137,7 @@ class TrackerLogger(WritingLogger):
         self._existing: Path | None = None  # A file to go on with.
         self._outbox: Outbox | None = None
         self._forked = False
-        self._is_run = False
+        self._seed: str | None = None  # What a run of `init` is called among others.
 
     def load(self) -> None:
         """Import what is needed, and see that the options make sense. Called before the run."""
@@ -164,7 +164,7 @@ class TrackerLogger(WritingLogger):
             self._outbox = Outbox(f"chiplog-{type(self).__name__}")
         self._channel = Channel(self, type(self).__name__, self._new_spill)
         self._outbox.add(self._channel)
-        if self._is_run:  # Others may turn out to be only what runs of `init` are made from.
+        if self._seed:  # Others may turn out to be only what such runs are made from.
             self._open_run()
 
     def write(self, record: Record) -> None:
@@ -250,7 +250,7 @@ class TrackerLogger(WritingLogger):
             config=config,
             run_id=f"{given}-{run.number}" if given else None,
         )
-        logger._outbox, logger._is_run = self._outbox, True
+        logger._outbox, logger._seed = self._outbox, seed
         return logger
 
     @property
