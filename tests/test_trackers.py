@@ -390,6 +390,44 @@ def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path
     assert len(waiting_files(tmp_path)) == 1
 
 
+def test_rows_that_cannot_be_written_are_kept_for_a_while(make, site, tmp_path, caplog):
+    place = tmp_path / "place"
+    with make(spill=place) as logger:
+        place.rmdir()
+        place.write_text("in the way")
+        for i in range(5):
+            logger.log({"x": i}, i)
+        chiplog.flush()
+        assert not site.runs
+        place.unlink()
+        logger.log({"x": 5}, 5)
+    assert site.runs["one"].numbers() == list(range(6))
+    assert ["cannot write" in record.message for record in caplog.records] == [True]
+    assert list(place.iterdir()) == []  # It is the user's.
+
+
+def test_rows_that_can_never_be_written_are_an_error(make, site, tmp_path):
+    place = tmp_path / "place"
+    with pytest.raises(LogFileError, match=r"could not write 5 rows.*`spill=`"):
+        with make(spill=place) as logger:
+            place.rmdir()
+            place.write_text("in the way")
+            for i in range(5):
+                logger.log({"x": i}, i)
+    assert site.runs["one"].ended == "well"
+
+
+def test_a_tracker_that_exits_is_one_that_is_away(make, site, monkeypatch):
+    def exit_once(self):
+        monkeypatch.undo()
+        raise SystemExit(3)
+
+    monkeypatch.setattr(ToSite, "connect", exit_once)
+    with make() as logger:
+        logger.log({"x": 1}, 0)
+    assert site.runs["one"].numbers() == [1]
+
+
 def test_a_run_that_fails_is_said_to_have(make, site):
     with pytest.raises(ZeroDivisionError), make() as logger:
         logger.log({"x": 1}, 0)

@@ -52,7 +52,7 @@ class MlflowLogger(TrackerLogger):
         if self._uri.startswith("http"):
             # It would try for minutes, and we try again ourselves. There is no other way to say so.
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        self._seen: set[Any] = set()
+        self._last: dict[Any, int] = {}  # When the same was last logged, in milliseconds.
 
     def _places(self) -> tuple[str, str | None]:
         """Where metrics go, and where files go, if that is ours to say."""
@@ -113,7 +113,7 @@ class MlflowLogger(TrackerLogger):
 
     def _find(self, experiment: str) -> Any:
         """The run, if it is there: also if we made it and were not told."""
-        found = self._client.search_runs([experiment], f"tags.`{TAG}` = '{self.run_id}'")
+        found = self._client.search_runs([experiment], f'tags.`{TAG}` = "{self.run_id}"')
         if found:
             return found[0]
         if self.resume == "never":
@@ -128,22 +128,21 @@ class MlflowLogger(TrackerLogger):
     def send(self, rows: list[Row]) -> None:
         """Send many metrics at once, which is 30 times as fast as one by one."""
         self._knock()
-        metrics, seen = [], set(self._seen)
+        metrics, last, now = [], dict(self._last), 0
         for row in rows:
-            at, step = int(1000 * row.time), int(row.step)
+            now, step = int(1000 * row.time), int(row.step)
             for name, number in _metrics(row):
                 # MLflow takes what is the same in everything for one that came twice.
-                once = (name, number, at, step)
-                while once in seen:
-                    once = (*once[:2], once[2] + 1, step)
-                seen.add(once)
-                metrics.append(self._entities.Metric(name, number, *once[2:]))
+                at = max(now, last.get((name, number, step), 0) + 1)
+                last[name, number, step] = at
+                metrics.append(self._entities.Metric(name, number, at, step))
         for start in range(0, len(metrics), AT_ONCE):
             some = metrics[start : start + AT_ONCE]
             self._client.log_batch(self._number, metrics=some, synchronous=True)
         for row in rows:
             self._send_files(row)
-        self._seen = seen if len(rows) < self.most else set()
+        # Not before all of it was sent: the same rows must become the same metrics again.
+        self._last = {what: at for what, at in last.items() if at >= now}
 
     def _send_files(self, row: Row) -> None:
         client, run, step = self._client, self._number, int(row.step)

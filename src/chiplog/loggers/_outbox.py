@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Protocol
 
 from .._host import logger as reports
-from ..errors import UnsentWarning
+from ..errors import LogFileError, UnsentWarning
 from ._rows import Row, from_line
 from ._spill import Spill
 
 LINGER = 0.2  # Seconds between two rounds, for rows to gather.
 PAUSES = (0.25, 30.0)  # Seconds after the first failure, and at most; in between they double.
 ATTEMPTS = 4  # At the end, if the tracker was there before.
+MOST_HELD = 64 << 20  # Characters that are kept while a disk is full.
 TALK = 5.0  # Seconds of waiting at the end after which we say what we wait for.
 
 
@@ -59,6 +60,8 @@ class Channel:
         self.refused = 0
         self._aside: Path | None = None
         self._abandoned = False
+        self._held, self._held_rows = "", 0  # What could not be written to the file.
+        self._told = False
         self._busy = threading.Lock()
 
     @property
@@ -67,10 +70,37 @@ class Channel:
         return 0 if self.spill is None else self.spill.waiting
 
     def put(self, lines: str, count: int = 1) -> None:
-        """Add rows."""
+        """Add rows. Those that cannot be written now are kept for the next time."""
+        self._held, self._held_rows = self._held + lines, self._held_rows + count
+        try:
+            self._write_held()
+        except OSError as error:
+            if len(self._held) > MOST_HELD:
+                self._lose_held(error)
+            elif not self._told:
+                self._told = True
+                reports.warning("%s cannot write to its file: %s.", self.title, error)
+
+    def settle(self) -> None:
+        """The last chance to write what could not be written; if there is none, say so."""
+        if self._held:
+            try:
+                self._write_held()
+            except OSError as error:
+                self._lose_held(error)
+
+    def _write_held(self) -> None:
         if self.spill is None:
             self.spill = self._make_spill()
-        self.spill.append(lines, count)
+        self.spill.append(self._held, self._held_rows)
+        self._held, self._held_rows = "", 0
+
+    def _lose_held(self, error: OSError) -> None:
+        lost, self._held, self._held_rows = _rows(self._held_rows), "", 0
+        raise LogFileError(
+            f"{self.title} could not write {lost} to its file, from where they are sent, so they "
+            f"are lost: {error}. Make room there, or choose another place with `spill=`."
+        ) from error
 
     def has_work(self) -> bool:
         """Whether there is something to do."""
@@ -172,7 +202,7 @@ class Outbox:
         self._news = threading.Event()
         self._hurry = threading.Event()
         self.failures = 0  # Since something last went well.
-        self.error: Exception | None = None  # The last one.
+        self.error: BaseException | None = None  # The last one.
         self._warned = False
         self._is_stuck = False  # In a call that does not return.
 
@@ -242,7 +272,7 @@ class Outbox:
             for channel in todo:
                 try:
                     channel.work()
-                except Exception as error:
+                except BaseException as error:  # Even those that would only end this thread.
                     self._failed(channel, error)
                     self._hurry.wait(self._pause())
                     self._hurry.clear()
@@ -253,7 +283,7 @@ class Outbox:
         first, most = PAUSES
         return min(first * 2.0 ** (self.failures - 1), most)
 
-    def _failed(self, channel: Channel, error: Exception) -> None:
+    def _failed(self, channel: Channel, error: BaseException) -> None:
         self.failures += 1
         self.error = error
         if not self._warned:
@@ -274,7 +304,7 @@ class Outbox:
         self.failures, self.error, self._is_stuck = 0, None, False
 
 
-def warn_unsent(channel: Channel, error: Exception | None) -> None:
+def warn_unsent(channel: Channel, error: BaseException | None) -> None:
     """Say what was left behind, and how to send it."""
     if channel.waiting and channel.spill is not None:
         reason = "" if error is None else f" ({type(error).__name__}: {error})"

@@ -202,18 +202,25 @@ class TrackerLogger(WritingLogger):
         assert outbox is not None
         if not self._forked:
             channel.wanted = True
-        channel.closing = error is not None
-        cause: Exception | None = None
+        try:
+            channel.settle()
+        finally:
+            channel.closing = error is not None
+            self._wait_for(channel, outbox)
+        if channel.refusal is not None:
+            raise channel.refusal
+
+    def _wait_for(self, channel: Channel, outbox: Outbox) -> None:
+        cause: BaseException | None = None
         try:
             if not outbox.wait(channel, channel.over.is_set, self._patience):
                 cause = channel.refusal or outbox.error
         finally:
             channel.abandon()
             warn_unsent(channel, cause)
-            with contextlib.suppress(OSError):
-                self._spill.rmdir()  # If it is empty.
-        if channel.refusal is not None:
-            raise channel.refusal
+            if self._spill.name == UNSENT:
+                with contextlib.suppress(OSError):
+                    self._spill.rmdir()  # If it is empty.
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until the tracker has everything, and say whether it has.
