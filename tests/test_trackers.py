@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 
@@ -251,9 +253,9 @@ def test_a_file_of_rows_survives_being_cut(tmp_path):
     path = tmp_path / "rows.jsonl"
     spill = Spill(path, {"name": "é"})
     spill.append("".join(f'{{"_step": {i}}}\n' for i in range(10)), 10)
-    lines, position = spill.read(4)
+    lines = spill.read(4)
     assert [json.loads(line)["_step"] for line in lines] == [0, 1, 2, 3]
-    spill.done(position, 4)
+    spill.done(lines)
     # What a killed process leaves behind: half a line, and no more.
     data = path.read_bytes() + b'{"_st'
     with pytest.raises(LogFileError, match="in use"):
@@ -263,9 +265,9 @@ def test_a_file_of_rows_survives_being_cut(tmp_path):
     again = Spill(other, {})
     assert (again.run, again.waiting) == ({"name": "é"}, 6)
     again.append('{"_step": 10}\n')
-    lines, position = again.read(100)
+    lines = again.read(100)
     assert [json.loads(line)["_step"] for line in lines] == [4, 5, 6, 7, 8, 9, 10]
-    again.done(position, 7)
+    again.done(lines)
     again.close()
     assert not other.exists()
     spill.close()
@@ -276,9 +278,9 @@ def test_a_file_in_which_nothing_waits_does_not_grow(tmp_path):
     spill = Spill(tmp_path / "rows.jsonl", {})
     for i in range(30):
         spill.append(f'{{"_step": {i}, "text": "{"x" * 100_000}"}}\n')
-        lines, position = spill.read(10)
+        lines = spill.read(10)
         assert [json.loads(line)["_step"] for line in lines] == [i]
-        spill.done(position, 1)
+        spill.done(lines)
     assert spill.path.stat().st_size < 2 << 20
     assert spill.waiting == 0
     spill.close()
@@ -287,8 +289,8 @@ def test_a_file_in_which_nothing_waits_does_not_grow(tmp_path):
 def test_rows_longer_than_a_read_come_whole(tmp_path):
     spill = Spill(tmp_path / "rows.jsonl", {})
     spill.append('{"_step": 0, "text": "' + "x" * 1_000_000 + '"}\n{"_step": 1}\n', 2)
-    assert len(spill.read(1)[0][0]) > 1_000_000
-    assert len(spill.read(5)[0]) == 2
+    assert len(spill.read(1)[0]) > 1_000_000
+    assert len(spill.read(5)) == 2
     spill.close()
 
 
@@ -365,6 +367,35 @@ def test_a_slow_tracker_does_not_hold_up_the_program(make, site, tmp_path):
     assert len(waiting_files(tmp_path)) == 1
 
 
+def test_what_a_killed_process_has_flushed_can_be_sent(make, site, tmp_path):
+    program = """
+import sys, time, chiplog
+from chiplog.loggers import TrackerLogger
+
+class Hanging(TrackerLogger):
+    most = 1
+    def send(self, rows):
+        if rows[0].step >= 50:
+            time.sleep(1000)
+
+with Hanging(directory=sys.argv[1]) as logger:
+    for i in range(100):
+        logger.log({"x": i}, i)
+    chiplog.flush()
+    while logger._channel.waiting > 50:
+        time.sleep(0.01)
+    print("flushed", flush=True)
+    time.sleep(1000)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "flushed\n"
+        process.kill()
+    (left,) = waiting_files(tmp_path)
+    assert replay(left, to=make()) == 50
+    assert site.runs["one"].numbers() == list(range(50, 100))
+
+
 def test_rows_that_are_refused_are_put_aside_and_the_others_sent(make, site, tmp_path, caplog):
     with pytest.warns(UnsentWarning, match="did not take 2 rows"), make() as logger:
         for i in range(10):
@@ -373,6 +404,34 @@ def test_rows_that_are_refused_are_put_aside_and_the_others_sent(make, site, tmp
     (aside,) = waiting_files(tmp_path)
     assert [json.loads(line)["bad"] for line in aside.read_text().splitlines()] == [3, 7]
     assert len([r for r in caplog.records if "does not take a row" in r.message]) == 1
+
+
+def test_rows_before_a_refused_one_are_not_sent_again(make, site):
+    """Though the tracker goes away while it is found out which of them it refuses."""
+
+    class Interrupted(ToSite):
+        def send(self, rows):
+            if len(rows) == 1 and rows[0].step == 2 and site.calls < 10:
+                site.calls = 10
+                raise ConnectionError
+            super().send(rows)
+
+    with pytest.warns(UnsentWarning, match="did not take 1 row"):
+        with Interrupted(site=site, name="one", directory=make().directory) as logger:
+            with logger._channel._busy:  # Until all are there.
+                for i in range(3):
+                    logger.log({"bad" if i == 1 else "x": i}, i)
+                chiplog.flush()
+    assert site.runs["one"].numbers() == [0, 2]
+
+
+def test_a_run_that_could_not_be_closed_is_told(make, site):
+    with pytest.warns(UnsentWarning, match="could not close its run .*nobody is there"):
+        with make() as logger:
+            logger.log({"x": 1}, 0)
+            assert logger.flush()
+            site.is_away.set()
+    assert site.runs["one"].numbers() == [1]
 
 
 def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path):
@@ -564,7 +623,7 @@ def test_wrong_words_are_refused_with_a_hint(make):
 @pytest.mark.parametrize("kind", ["Wandb", "TensorBoard", "Mlflow", "Trackio"])
 def test_a_tracker_that_is_not_installed_is_named_before_the_run(kind, monkeypatch):
     modules = {"TensorBoard": "tensorboardX"}
-    monkeypatch.setitem(__import__("sys").modules, modules.get(kind, kind.lower()), None)
+    monkeypatch.setitem(sys.modules, modules.get(kind, kind.lower()), None)
     with pytest.raises(chiplog.errors.MissingExtraError, match=rf"chiplog\[{kind.lower()}\]"):
         getattr(loggers, f"{kind}Logger")().__enter__()
 

@@ -22,6 +22,7 @@ from ._spill import Spill
 LINGER = 0.2  # Seconds between two rounds, for rows to gather.
 PAUSES = (0.25, 30.0)  # Seconds after the first failure, and at most; in between they double.
 ATTEMPTS = 4  # At the end, if the tracker was there before.
+AT_ONCE = 1000  # Rows that are read from a file.
 MOST_HELD = 64 << 20  # Characters that are kept while a disk is full.
 TALK = 5.0  # Seconds of waiting at the end after which we say what we wait for.
 
@@ -56,8 +57,8 @@ class Channel:
         self.connected = threading.Event()
         self.refusal: Exception | None = None  # The tracker will not open the run.
         self.over = threading.Event()
-        self.sent = 0
         self.refused = 0
+        self._lines: list[str] = []  # The first that wait.
         self._aside: Path | None = None
         self._abandoned = False
         self._held, self._held_rows = "", 0  # What could not be written to the file.
@@ -136,28 +137,35 @@ class Channel:
 
     def _send(self) -> None:
         assert self.spill is not None
-        lines, position = self.spill.read(self.tracker.most)
+        if not self._lines:
+            self._lines = self.spill.read(AT_ONCE)
+        some = self._lines[: self.tracker.most]
         try:
-            self.tracker.send([from_line(line) for line in lines])
+            self.tracker.send([from_line(line) for line in some])
         except Exception as error:
             if not self.tracker.refuses(error):
                 raise
-            self._send_each(lines, error)
-        self.spill.done(position, len(lines))
-        self.sent += len(lines)
+            if len(some) == 1:
+                self._put_aside(some[0], error)
+            else:  # Find out which of them it is.
+                for line in some:
+                    self._send_one(line)
+                return
+        self._done(some)
 
-    def _send_each(self, lines: list[str], error: Exception) -> None:
-        """Send one row after another, and put those aside that the tracker does not take."""
-        for line in lines:
-            try:
-                if len(lines) > 1:
-                    self.tracker.send([from_line(line)])
-                    continue
-            except Exception as another:
-                if not self.tracker.refuses(another):
-                    raise
-                error = another
+    def _send_one(self, line: str) -> None:
+        try:
+            self.tracker.send([from_line(line)])
+        except Exception as error:
+            if not self.tracker.refuses(error):
+                raise
             self._put_aside(line, error)
+        self._done([line])
+
+    def _done(self, lines: list[str]) -> None:
+        assert self.spill is not None
+        self.spill.done(lines)
+        del self._lines[: len(lines)]
 
     def _put_aside(self, line: str, error: Exception) -> None:
         assert self.spill is not None
@@ -204,7 +212,8 @@ class Outbox:
         self.failures = 0  # Since something last went well.
         self.error: BaseException | None = None  # The last one.
         self._warned = False
-        self._is_stuck = False  # In a call that does not return.
+        self._progress = 0  # Pieces of work that were done.
+        self.is_given_up = False  # By somebody who waited for it, and nothing was done since.
 
     def add(self, channel: Channel) -> None:
         """Take on a channel."""
@@ -229,17 +238,16 @@ class Outbox:
     def wait(self, channel: Channel, done: Callable[[], bool], patience: float) -> bool:
         """Wait until something is done; give up if the tracker is away, or nothing moves."""
         begun = moved = time.monotonic()
-        seen, talked = channel.sent, False
+        seen, talked = self._progress, False
         # Who was away before gets one more chance, and who goes away now a few.
         enough = self.failures + (1 if self.failures else ATTEMPTS)
         self.hurry()
         while not done():
             time.sleep(0.005)
             now = time.monotonic()
-            if channel.sent != seen:
-                seen, moved = channel.sent, now
-            self._is_stuck = self._is_stuck or now - moved > patience
-            if self._is_stuck or self.failures >= enough or channel.refusal is not None:
+            if self._progress != seen:
+                seen, moved = self._progress, now
+            if now - moved > patience or self.failures >= enough or channel.refusal is not None:
                 return False
             if now - begun > TALK and not talked:
                 talked = True
@@ -301,26 +309,28 @@ class Outbox:
     def _went_well(self, channel: Channel) -> None:
         if self.failures:
             reports.info("%s sends again.", channel.title)
-        self.failures, self.error, self._is_stuck = 0, None, False
+        self.failures, self.error, self.is_given_up = 0, None, False
+        self._progress += 1
 
 
-def warn_unsent(channel: Channel, error: BaseException | None) -> None:
+def warn_unsent(channel: Channel, was_ended: bool, error: BaseException | None) -> None:
     """Say what was left behind, and how to send it."""
+    reason = "" if error is None else f" ({type(error).__name__}: {error})"
+    messages = []
     if channel.waiting and channel.spill is not None:
-        reason = "" if error is None else f" ({type(error).__name__}: {error})"
-        warnings.warn(
-            f"{channel.title} could not send {_rows(channel.waiting)}{reason}. Nothing is lost: "
-            f"send them later with `chiplog.loggers.replay({str(channel.spill.path)!r})`.",
-            UnsentWarning,
-            stacklevel=4,
+        messages.append(
+            f"could not send {_rows(channel.waiting)}{reason}. Nothing is lost: send them later "
+            f"with `chiplog.loggers.replay({str(channel.spill.path)!r})`."
         )
+    elif not was_ended and channel.refusal is None:
+        what = "close" if channel.connected.is_set() else "open"
+        messages.append(f"could not {what} its run{reason}. There is nothing left to send.")
     if channel.refused:
-        warnings.warn(
-            f"{channel.title} did not take {_rows(channel.refused)}, which you find in "
-            f"{str(channel._aside)!r}.",
-            UnsentWarning,
-            stacklevel=4,
+        messages.append(
+            f"did not take {_rows(channel.refused)}, which you find in {str(channel._aside)!r}."
         )
+    for message in messages:
+        warnings.warn(f"{channel.title} {message}", UnsentWarning, stacklevel=5)
 
 
 def _rows(count: int) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import LogFileError, LogTypeError, LogValueError
 from ._mlflow import MlflowLogger
 from ._paths import StrPath
 from ._rows import as_line, from_line
-from ._spill import run_of
+from ._spill import head_of
 from ._tensorboard import TensorBoardLogger
 from ._tracker import TrackerLogger
 from ._trackio import TrackioLogger
@@ -52,10 +54,10 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
     path = Path(path).expanduser()
     if path.is_dir():
         files = sorted(path.glob("*.jsonl"))
-        return sum(replay(file, to, **words) for file in files if run_of(file) is not None)
+        return sum(replay(file, to, **words) for file in files if head_of(file) is not None)
     if not path.exists():
         raise LogFileError(f"There is no file {str(path)!r}.")
-    run = run_of(path)
+    run, start = head_of(path) or (None, 0)
     if run is not None and to is None:
         return _go_on(path, _made(run["logger"], {**run["made_with"], "resume": "allow", **words}))
     if to is None:
@@ -65,7 +67,7 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
         )
     known = {} if run is None else _shared(run["made_with"])
     logger = to if isinstance(to, TrackerLogger) else _made(to, {**known, **words})
-    return _copy(path, logger)
+    return _copy(path, start, logger)
 
 
 def _made(name: Any, words: dict[str, Any]) -> TrackerLogger:
@@ -92,17 +94,21 @@ def _go_on(path: Path, logger: TrackerLogger) -> int:
     return waiting - channel.waiting
 
 
-def _copy(path: Path, logger: TrackerLogger) -> int:
+def _copy(path: Path, start: int, logger: TrackerLogger) -> int:
     """Send the rows of a file that stays as it is."""
-    with logger, open(path, encoding="utf-8") as file:
-        count, batch = 0, []
-        for line in file:
-            if line.startswith('{"_run"') or not line.endswith("\n"):
-                continue
-            batch.append(as_line(from_line(line)) + "\n")
-            if len(batch) == BATCH:
-                logger.put("".join(batch), BATCH)
-                count, batch = count + BATCH, []
-        logger.put("".join(batch), len(batch))
-        count += len(batch)
+    count = 0
+    with logger, open(path, "rb") as file:
+        file.seek(start)
+        while batch := list(itertools.islice(_lines(file), BATCH)):
+            logger.put("".join(batch), len(batch))
+            count += len(batch)
     return count - logger._channel.waiting
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """The rows of a file, without lines that a crash cut off."""
+    for line in file:
+        try:
+            yield as_line(from_line(line.decode())) + "\n"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue

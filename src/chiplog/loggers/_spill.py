@@ -78,8 +78,8 @@ class Spill:
             self._end += len(data)
             self.waiting += count
 
-    def read(self, most: int) -> tuple[list[str], int]:
-        """The first lines that wait, at most so many; and where they end."""
+    def read(self, most: int) -> list[str]:
+        """The first lines that wait, at most so many."""
         with self._lock:
             start, end = self._sent, self._end
         data, found = b"", 0
@@ -88,14 +88,13 @@ class Spill:
             data += os.pread(self._marker, room, start + len(data))
             found = data.count(b"\n")
         lines = data.splitlines(keepends=True)[:most]
-        lines = [line for line in lines if line.endswith(b"\n")]
-        return [line.decode() for line in lines], start + sum(map(len, lines))
+        return [line.decode() for line in lines if line.endswith(b"\n")]
 
-    def done(self, position: int, count: int) -> None:
-        """So many lines, up to this position, were sent."""
+    def done(self, lines: list[str]) -> None:
+        """These lines, the first that waited, were sent."""
         with self._lock:
-            self.waiting -= count
-            self._sent = position
+            self.waiting -= len(lines)
+            position = self._sent = self._sent + sum(len(line.encode()) for line in lines)
             if self._sent == self._end > self._begin + LARGE:
                 # In this order: after a crash in between, nothing is sent twice.
                 os.ftruncate(self._file, self._begin)
@@ -123,11 +122,13 @@ def _head(line: bytes) -> tuple[dict[str, Any], int] | None:
         return None
 
 
-def run_of(path: Path) -> dict[str, Any] | None:
-    """The run that the rows of a file belong to; None if it is a file of another kind."""
+def head_of(path: Path) -> tuple[dict[str, Any], int] | None:
+    """The run that the rows of a file belong to, and where those begin that wait.
+
+    None if it is a file of another kind.
+    """
     with open(path, "rb") as file:
-        head = _head(file.readline())
-    return None if head is None else head[0]
+        return _head(file.readline())
 
 
 def _claim(file: int, path: Path) -> None:

@@ -211,13 +211,15 @@ class TrackerLogger(WritingLogger):
             raise channel.refusal
 
     def _wait_for(self, channel: Channel, outbox: Outbox) -> None:
-        cause: BaseException | None = None
+        patience = 0.0 if outbox.is_given_up else self._patience
+        was_ended = False
         try:
-            if not outbox.wait(channel, channel.over.is_set, self._patience):
-                cause = channel.refusal or outbox.error
+            was_ended = outbox.wait(channel, channel.over.is_set, patience)
+            # What other runs have waited for in vain need not be waited for again.
+            outbox.is_given_up = not was_ended and channel.refusal is None
         finally:
             channel.abandon()
-            warn_unsent(channel, cause)
+            warn_unsent(channel, was_ended, channel.refusal or outbox.error)
             if self._spill.name == UNSENT:
                 with contextlib.suppress(OSError):
                     self._spill.rmdir()  # If it is empty.
