@@ -144,7 +144,7 @@ def test_small_arrays_have_a_curve_for_each_number_and_large_ones_a_histogram():
     counted = row.histograms["many"]
     assert sum(counted.counts) == 1000
     assert len(counted.edges) == len(counted.counts) + 1
-    assert (counted.edges[0], counted.edges[-1]) == (numbers.min(), numbers.max())
+    assert (counted.low, counted.high) == (numbers.min(), numbers.max())
     assert counted.total == pytest.approx(numbers.sum())
     assert not row_of({"few": np.arange(4)}, histograms=3).scalars
     four = row_of({"many": numbers}, histograms=None)
@@ -161,6 +161,7 @@ def test_small_arrays_have_a_curve_for_each_number_and_large_ones_a_histogram():
 def test_histograms_of_equal_numbers_count_them(value):
     counted = row_of({"x": np.full(100, value)}).histograms["x"]
     assert sum(counted.counts) == 100
+    assert counted.low == counted.high == value
     assert np.all(np.diff(counted.edges) > 0)
 
 
@@ -184,8 +185,17 @@ def test_images_are_bytes_or_named_or_tagged():
     assert list(row_of({"grey": grey[:, :, None]}, tags=("image",)).images) == ["grey"]
     odd = np.array([[np.nan, 2.0], [-1.0, np.inf]])
     assert row_of({"x": odd}, images="x").images["x"].tolist() == [[0, 255], [0, 255]]
-    with pytest.raises(LogTypeError, match=r"'x' is to be shown as an image.*\(3,\)"):
-        row_of({"x": np.zeros(3)}, images="x")
+
+
+def test_what_is_no_image_is_logged_as_numbers_and_said_once(caplog):
+    rows = Rows(16, "x")
+    for _ in range(2):
+        row = rows.row(Record(0, {"x": np.zeros((3, 8, 8)), "loss": 1.0}))
+        assert (list(row.histograms), row.scalars) == (["x"], {"loss": 1.0})
+    (told,) = caplog.records
+    assert "'x' is to be shown as an image, but is float64 of shape (3, 8, 8)" in told.message
+    with pytest.raises(LogTypeError, match="`images` are names"):
+        Rows(16, 3)
 
 
 def test_lanes_that_did_not_log_are_left_out():
@@ -578,6 +588,40 @@ def test_the_object_of_the_tracker_can_be_had(make, site):
     with make() as logger:
         assert logger.native == []
         assert list(site.runs) == ["one"]
+        logger.log({"x": 1}, 0)
+    assert len(logger.native) == 1
+    with pytest.raises(chiplog.errors.LoggerStateError):
+        _ = make().native
+    site.is_away.set()
+    with pytest.warns(UnsentWarning, match="could not open its run"):
+        with make() as logger, pytest.raises(chiplog.errors.TrackerError, match="nobody is there"):
+            _ = logger.native
+
+
+def test_seeds_that_could_not_be_sent_are_told_once(make, site, tmp_path, monkeypatch):
+    monkeypatch.setitem(loggers._replay.TRACKERS, "site", ToSite)
+    site.is_away.set()
+    with pytest.warns(UnsentWarning) as caught:
+        with make(name=None) as logger:
+            jax.vmap(lambda x: logger.tap(scalars_only, logger.init(x.astype(int)))(x))(
+                jnp.arange(3.0)
+            )
+            assert sorted(logger.runs) == [0, 1, 2]  # They are there as soon as they are asked for.
+    (told,) = caught
+    assert "could not send 18 rows of 3 runs" in str(told.message)
+    assert str(tmp_path / "chiplog-unsent") + "'" in str(told.message)
+    assert told.filename == __file__
+    site.is_away.clear()
+    assert replay(tmp_path / "chiplog-unsent", site=site) == 18
+    assert sorted(site.runs) == ["seed-0", "seed-1", "seed-2"]
+    assert site.runs["seed-1"].config == {"seed": 1}
+
+
+def test_to_resume_needs_to_know_what(make):
+    with pytest.raises(LogValueError, match="which run to go on with"):
+        make(name=None, resume=True)
+    assert make(resume=True).run_id == "one"
+    assert make(resume=True, run_id="two").run_id == "two"
 
 
 def test_any_jsonl_file_can_be_sent(make, site, tmp_path):

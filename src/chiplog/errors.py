@@ -191,6 +191,15 @@ class MissingExtraError(ChiplogError, ImportError):
     """
 
 
+class TrackerError(ChiplogError, ConnectionError):
+    """The run of a tracker could not be opened.
+
+    Examples:
+        >>> issubclass(TrackerError, ConnectionError)
+        True
+    """
+
+
 class UnsentWarning(UserWarning):
     """Entries could not be sent to a tracker; the message says where they are, and what to do.
 

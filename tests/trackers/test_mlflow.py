@@ -161,6 +161,22 @@ def test_a_run_can_be_gone_on_with_and_may_fail(make):
         pass
 
 
+def test_runs_are_not_mixed_unless_that_is_wanted(make, caplog):
+    for resume in (None, False, "never"):
+        with make(name="one", run_id="mine", resume=resume) as logger:
+            logger.log({"x": 1.0}, 0)
+    client = client_of(logger)
+    experiment = client.get_experiment_by_name(logger.project)
+    assert len(client.search_runs([experiment.experiment_id])) == 3
+    with make(name="other", config={"lr": 1}) as logger:
+        pass
+    number = logger.native.info.run_id
+    with make(name="other", resume=True, config={"lr": 2}) as logger:  # By its name.
+        pass
+    assert logger.native.info.run_id == number
+    assert "['lr'] stay as they were" in caplog.text
+
+
 def test_wrong_places_are_told_before_the_run(make):
     with pytest.raises(LogValueError, match=r"plain files.*sqlite:///"):
         make(tracking_uri="file:///tmp/mlruns").__enter__()

@@ -74,6 +74,8 @@ def test_the_configuration_is_among_the_hyperparameters(make):
     data = plugin_data_pb2.HParamsPluginData.FromString(found.plugin_data.content)
     given = data.session_start_info.hparams
     assert (given["lr"].number_value, given["a.b"].number_value) == (0.5, 1)
+    # This would say that there are no metrics to compare.
+    assert "_hparams_/experiment" not in read(logger.path).Tags()["tensors"]
 
 
 def test_every_seed_is_a_run(make, tmp_path):
@@ -100,6 +102,20 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, tmp_path):
     assert [(event.step, event.value) for event in events] == [(0, 1), (1, 2)]
     with pytest.raises(ValueError, match="no run in"), make(name="none", resume="must"):
         pass
+
+
+def test_seeds_can_be_gone_on_with(make, tmp_path):
+    for _ in range(2):
+        logger, _ = log_seeds(lambda **words: make(resume=True, **words))
+    assert logger.group == "walk"
+    assert len(read(tmp_path / "walk" / "seed-3").Scalars("walk/x")) == 40
+
+
+def test_tags_keep_their_values(make):
+    with make(tags={"who": "me", "short": ""}) as logger:
+        pass
+    (text,) = read(logger.path).Tensors("config/text_summary")
+    assert '"who:me"' in text.tensor_proto.string_val[0].decode()
 
 
 def test_steps_that_are_not_whole_are_kept(make):

@@ -143,7 +143,9 @@ class Logger(Generic[State]):
 
     @property
     def runs(self) -> dict[int, Logger[Any]]:
-        """The loggers of the runs that `init` opened, by number."""
+        """The loggers of the runs that `init` opened, by number. Waits for programs that run."""
+        if self.is_open:
+            host.settle()
         return dict(self._runs)
 
     def every(self, frequency: Frequency | int) -> Logger[State]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._extras import load
+from .._host import logger as reports
 from ..errors import LogValueError
 from ._config import flat_config
 from ._rows import Row
@@ -20,6 +21,7 @@ from ._tracker import TrackerLogger
 AT_ONCE = 1000  # Metrics that MLflow takes in one call,
 PARAMS = 100  # and parameters.
 TAG = "chiplog.run_id"
+UNIQUE = "chiplog.unique"
 REFUSED = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST"}
 
 
@@ -93,7 +95,8 @@ class MlflowLogger(TrackerLogger):
         if run is None and self.resume == "must":
             raise ValueError(f"There is no run {self.run_id!r} in {self.project!r} to be resumed.")
         if run is None:
-            tags = {TAG: self.run_id, **{tag: value or "true" for tag, value in self.tags.items()}}
+            tags = {tag: value or "true" for tag, value in self.tags.items()}
+            tags |= {TAG: self.run_id, UNIQUE: self.unique}
             if self.group:
                 tags["group"] = self.group
             if "description" in self.options:
@@ -102,20 +105,16 @@ class MlflowLogger(TrackerLogger):
         else:
             client.update_run(run.info.run_id, status="RUNNING")
         self._number = run.info.run_id
-        flat = {_key(k): str(v)[:6000] for k, v in flat_config(self.config).items()}
-        params = [
-            self._entities.Param(name, value)
-            for name, value in flat.items()
-            if name not in run.data.params
-        ]
-        for start in range(0, len(params), PARAMS):
-            client.log_batch(self._number, params=params[start : start + PARAMS], synchronous=True)
+        self._log_params(run.data.params)
 
     def _find(self, experiment: str) -> Any:
         """The run, if it is there: also if we made it and were not told."""
-        found = self._client.search_runs([experiment], f'tags.`{TAG}` = "{self.run_id}"')
-        if found:
-            return found[0]
+        filters = [f'tags.`{UNIQUE}` = "{self.unique}"']
+        if self.resume != "never":
+            filters += [f'tags.`{TAG}` = "{self.run_id}"', f'attributes.run_name = "{self.run_id}"']
+        for one in filters:
+            if found := self._client.search_runs([experiment], one):
+                return found[0]
         if self.resume == "never":
             return None
         try:
@@ -124,6 +123,18 @@ class MlflowLogger(TrackerLogger):
             if error.error_code in REFUSED:
                 return None
             raise
+
+    def _log_params(self, there: dict[str, str]) -> None:
+        flat = {_key(k): str(v)[:6000] for k, v in flat_config(self.config).items()}
+        changed = [name for name, value in there.items() if flat.get(name, value) != value]
+        if changed:
+            reports.warning(
+                "MLflow keeps the first value of a parameter, so %s stay as they were.", changed
+            )
+        params = [self._entities.Param(k, v) for k, v in flat.items() if k not in there]
+        for start in range(0, len(params), PARAMS):
+            some = params[start : start + PARAMS]
+            self._client.log_batch(self._number, params=some, synchronous=True)
 
     def send(self, rows: list[Row]) -> None:
         """Send many metrics at once, which is 30 times as fast as one by one."""
@@ -192,8 +203,8 @@ def _metrics(row: Row) -> Iterator[tuple[str, float]]:
             yield _key(name), float(at)
     for name, counted in row.histograms.items():
         yield f"{_key(name)}/mean", counted.total / max(sum(counted.counts), 1)
-        yield f"{_key(name)}/min", counted.edges[0]
-        yield f"{_key(name)}/max", counted.edges[-1]
+        yield f"{_key(name)}/min", counted.low
+        yield f"{_key(name)}/max", counted.high
 
 
 def _key(name: str) -> str:

@@ -7,11 +7,11 @@ one of them together.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from .._host import logger as reports
@@ -59,7 +59,8 @@ class Channel:
         self.over = threading.Event()
         self.refused = 0
         self._lines: list[str] = []  # The first that wait.
-        self._aside: Path | None = None
+        self.aside = ""  # The file they are in.
+        self.was_ended = False  # The tracker has closed the run, or there was none.
         self._abandoned = False
         self._held, self._held_rows = "", 0  # What could not be written to the file.
         self._told = False
@@ -122,6 +123,7 @@ class Channel:
             else:
                 if self.connected.is_set():
                     self.tracker.finish(bool(self.closing))
+                self.was_ended = True
                 self._end()
 
     def _connect(self) -> None:
@@ -170,8 +172,8 @@ class Channel:
     def _put_aside(self, line: str, error: Exception) -> None:
         assert self.spill is not None
         path = self.spill.path
-        self._aside = path.with_name(f"{path.stem}-refused.jsonl")
-        with open(self._aside, "a", encoding="utf-8") as file:
+        self.aside = str(path.with_name(f"{path.stem}-refused.jsonl"))
+        with open(self.aside, "a", encoding="utf-8") as file:
             file.write(line)
         self.refused += 1
         if self.refused == 1:
@@ -180,7 +182,7 @@ class Channel:
                 self.title,
                 type(error).__name__,
                 error,
-                self._aside,
+                self.aside,
             )
 
     def _end(self) -> None:
@@ -213,6 +215,7 @@ class Outbox:
         self.error: BaseException | None = None  # The last one.
         self._warned = False
         self._progress = 0  # Pieces of work that were done.
+        self._left: list[tuple[Channel, BaseException | None]] = []
         self.is_given_up = False  # By somebody who waited for it, and nothing was done since.
 
     def add(self, channel: Channel) -> None:
@@ -258,6 +261,33 @@ class Outbox:
                     channel.spill and channel.spill.path,
                 )
         return True
+
+    def leave(self, channel: Channel) -> None:
+        """A channel was closed, whatever has become of it."""
+        self._left.append((channel, channel.refusal or self.error))
+
+    def warn(self) -> None:
+        """Say what was left behind, and how to send it."""
+        unsent = [(c.title, c.waiting, c.spill, error) for c, error in self._left if c.waiting]
+        if unsent:
+            title, _, spill, error = unsent[0]
+            assert spill is not None
+            rows = _rows(sum(waiting for _, waiting, _, _ in unsent))
+            runs = "" if len(unsent) == 1 else f" of {len(unsent)} runs"
+            path = str(spill.path if len(unsent) == 1 else spill.path.parent)
+            wrong = any(channel.refusal for channel, _ in self._left)
+            way = " (and other words than before, as these were refused)" if wrong else ""
+            _warn(
+                f"{title} could not send {rows}{runs}{_reason(error)}. Nothing is lost: send them "
+                f"later with `chiplog.loggers.replay({path!r})`{way}."
+            )
+        for channel, error in self._left:
+            if not channel.was_ended and not channel.waiting and channel.refusal is None:
+                what = "close" if channel.connected.is_set() else "open"
+                _warn(f"{channel.title} could not {what} its run{_reason(error)}.")
+            if channel.refused:
+                rows = _rows(channel.refused)
+                _warn(f"{channel.title} did not take {rows}. You find them in {channel.aside!r}.")
 
     def _work(self) -> None:
         while True:
@@ -313,24 +343,16 @@ class Outbox:
         self._progress += 1
 
 
-def warn_unsent(channel: Channel, was_ended: bool, error: BaseException | None) -> None:
-    """Say what was left behind, and how to send it."""
-    reason = "" if error is None else f" ({type(error).__name__}: {error})"
-    messages = []
-    if channel.waiting and channel.spill is not None:
-        messages.append(
-            f"could not send {_rows(channel.waiting)}{reason}. Nothing is lost: send them later "
-            f"with `chiplog.loggers.replay({str(channel.spill.path)!r})`."
-        )
-    elif not was_ended and channel.refusal is None:
-        what = "close" if channel.connected.is_set() else "open"
-        messages.append(f"could not {what} its run{reason}. There is nothing left to send.")
-    if channel.refused:
-        messages.append(
-            f"did not take {_rows(channel.refused)}, which you find in {str(channel._aside)!r}."
-        )
-    for message in messages:
-        warnings.warn(f"{channel.title} {message}", UnsentWarning, stacklevel=5)
+def _warn(message: str) -> None:
+    """Warn, as if it were done by who uses chiplog."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("chiplog."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UnsentWarning, stacklevel=level)
+
+
+def _reason(error: BaseException | None) -> str:
+    return "" if error is None else f" ({type(error).__name__}: {error})"
 
 
 def _rows(count: int) -> str:

@@ -59,7 +59,8 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
         raise LogFileError(f"There is no file {str(path)!r}.")
     run, start = head_of(path) or (None, 0)
     if run is not None and to is None:
-        return _go_on(path, _made(run["logger"], {**run["made_with"], "resume": "allow", **words}))
+        logger = _made(run["logger"], {**run["made_with"], **words})
+        return _go_on(path, run["unique"], logger)
     if to is None:
         raise LogValueError(
             f"{str(path)!r} does not say which tracker it is for. Say `to='wandb'`, or another of "
@@ -84,9 +85,9 @@ def _shared(words: dict[str, Any]) -> dict[str, Any]:
     return {word: value for word, value in words.items() if word in same}
 
 
-def _go_on(path: Path, logger: TrackerLogger) -> int:
+def _go_on(path: Path, unique: str, logger: TrackerLogger) -> int:
     """Send what is left in a file, as the logger that made it would have."""
-    logger._existing = path
+    logger._existing, logger.unique = path, unique
     with logger:
         logger.put("", 0)
         channel = logger._channel

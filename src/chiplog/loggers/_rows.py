@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from .._host import logger as reports
 from .._logdict import LogDict
 from ..errors import LogTypeError, LogValueError
 from ._json import NUMBERS, encode, finite_or_name
@@ -32,6 +33,8 @@ class Histogram(NamedTuple):
 
     counts: list[int]
     edges: list[float]
+    low: float
+    high: float
     total: float
     squares: float
 
@@ -62,10 +65,11 @@ class Rows:
                 f"`histograms` is a number, above which arrays become histograms, or None, not "
                 f"{histograms!r}."
             )
-        self._histograms = histograms
-        self._images = (images,) if isinstance(images, str) else tuple(images)
-        if not all(isinstance(pattern, str) for pattern in self._images):
+        patterns = [images] if isinstance(images, str) else images
+        if not isinstance(patterns, Iterable) or not all(isinstance(p, str) for p in patterns):
             raise LogTypeError(f"`images` are names, or patterns of names, not {images!r}.")
+        self._histograms, self._images = histograms, tuple(patterns)
+        self._told: set[str] = set()
 
     def row(self, record: Record) -> Row:
         """Make a row of a record."""
@@ -116,7 +120,7 @@ class Rows:
             return
         array = _plain(np.asarray(value))
         if self._is_image(name, array, tags):
-            row.images[name] = _bytes(name, array)
+            row.images[name] = self._bytes(name, array)
         elif array.dtype.kind == "c":
             self._add(row, f"{name}/real", array.real, valid, tags)
             self._add(row, f"{name}/imag", array.imag, valid, tags)
@@ -153,15 +157,38 @@ class Rows:
 
     def _is_image(self, name: str, array: Any, tags: tuple[str, ...]) -> bool:
         looks_like_one = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+        looks_like_one = looks_like_one and array.size > 0 and array.dtype.kind in "biuf"
         named = any(fnmatch.fnmatchcase(name, pattern) for pattern in self._images)
         if named and not looks_like_one:
-            raise LogTypeError(
-                f"{name!r} is to be shown as an image, but has the shape {array.shape}. An image "
-                "has height and width, and may have 1, 3 or 4 colours as its last axis."
+            self._tell(
+                name,
+                "%r is to be shown as an image, but is %s of shape %s: it is logged as numbers. An "
+                "image has height and width, and may have 1, 3 or 4 colours as its last axis.",
+                array.dtype,
+                array.shape,
             )
         return looks_like_one and (
             named or "image" in tags or (array.dtype == np.uint8 and min(array.shape[:2]) > 1)
         )
+
+    def _bytes(self, name: str, array: Any) -> Any:
+        """An image as bytes; of others, 0 is black, and 1 is white."""
+        if array.dtype.kind in "iu":
+            array = np.clip(array, 0, 255).astype(np.uint8)
+        else:
+            array = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=1.0, neginf=0.0)
+            low, high = array.min(), array.max()
+            if low < 0 or high > 1:
+                message = "The image %r has numbers from %g to %g: 0 is black, and 1 is white."
+                self._tell(name, message, low, high)
+            array = np.round(255 * np.clip(array, 0, 1)).astype(np.uint8)
+        return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
+
+    def _tell(self, name: str, message: str, *about: Any) -> None:
+        """Warn of something once for each name."""
+        if name not in self._told:
+            self._told.add(name)
+            reports.warning(message, name, *about)
 
 
 def histogram(numbers: Any) -> Histogram:
@@ -173,7 +200,7 @@ def histogram(numbers: Any) -> Histogram:
     with np.errstate(over="ignore"):
         counts, edges = np.histogram(numbers, BINS, scope)
         total, squares = float(numbers.sum()), float(np.square(numbers).sum())
-    return Histogram(counts.tolist(), edges.tolist(), total, squares)
+    return Histogram(counts.tolist(), edges.tolist(), low, high, total, squares)
 
 
 def as_line(row: Row) -> str:
@@ -280,17 +307,3 @@ def _aligned(valid: Any, array: Any) -> Any:
     """The mask of lanes, which come first, with the axes that an array has after them."""
     valid = np.asarray(valid)
     return valid.reshape(valid.shape + (1,) * (array.ndim - valid.ndim))
-
-
-def _bytes(name: str, array: Any) -> Any:
-    """An image as bytes; of the others, 0 is black, and 1 is white."""
-    if array.dtype.kind not in "biuf":
-        raise LogTypeError(f"{name!r} is to be shown as an image, but has {array.dtype} in it.")
-    if array.dtype != np.uint8:
-        if array.dtype.kind in "iu":
-            array = np.clip(array, 0, 255)
-        else:
-            array = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=1.0, neginf=0.0)
-            array = np.round(255 * np.clip(array, 0, 1))
-        array = array.astype(np.uint8)
-    return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array

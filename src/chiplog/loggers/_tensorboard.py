@@ -60,7 +60,7 @@ class TensorBoardLogger(TrackerLogger):
         suffix = self.options.get("filename_suffix", f".{time.time_ns()}")
         writer = self._x.event_file_writer.EventsWriter
         self._writer = writer(str(self.path / "events"), suffix)
-        about = {"config": self.config, "tags": list(self.tags), "group": self.group}
+        about = {"config": self.config, "tags": self.tag_words, "group": self.group}
         about = {name: value for name, value in about.items() if value}
         if about:
             text = "\n".join(f"    {line}" for line in json.dumps(about, indent=2).splitlines())
@@ -68,7 +68,8 @@ class TensorBoardLogger(TrackerLogger):
         if self.config:
             flat = flat_config(self.config).items()
             simple = {k: v if isinstance(v, (str, int, float)) else str(v) for k, v in flat}
-            for summary in self._x.summary.hparams(simple, {}):
+            # Without the first summary, TensorBoard finds out by itself which metrics there are.
+            for summary in self._x.summary.hparams(simple, {})[1:]:
                 self._write(None, time.time(), summary.value)
         self._writer.flush()
 
@@ -84,8 +85,8 @@ class TensorBoardLogger(TrackerLogger):
                 self._x.proto.summary_pb2.Summary.Value(tag=name, simple_value=float(number))
                 for name, number in (row.scalars | others).items()
             ]
-            for name, (counts, edges, total, squares) in row.histograms.items():
-                about = edges[0], edges[-1], sum(counts), total, squares
+            for name, (counts, edges, low, high, total, squares) in row.histograms.items():
+                about = low, high, sum(counts), total, squares
                 # What is below the first edge has a place of its own.
                 values += summary.histogram_raw(name, *about, edges, [0, *counts]).value
             for name, image in row.images.items():

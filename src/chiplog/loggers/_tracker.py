@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 from .._host import host
 from .._logdict import LogDict
-from ..errors import LogTypeError, LogValueError
+from ..errors import LogTypeError, LogValueError, TrackerError
 from ._config import plain_config
 from ._entries import steps_of
 from ._frequency import Frequency
-from ._outbox import Channel, Outbox, warn_unsent
+from ._outbox import Channel, Outbox
 from ._paths import StrPath, writable
 from ._record import Record
 from ._rows import Row, Rows, as_line
@@ -126,8 +126,13 @@ class TrackerLogger(WritingLogger):
         self.config = plain_config(config)
         self.tags = _tags(tags)
         self.resume = _resume(resume)
-        self._unique = uuid.uuid4().hex[:12]  # A run may be gone on with by several at once.
-        self.run_id = run_id or self._unique
+        self.unique = uuid.uuid4().hex[:12]  # Whatever the run is called.
+        self.run_id = run_id or (name if self.resume != "never" and name else self.unique)
+        if self.resume != "never" and not (run_id or name):
+            raise LogValueError(
+                f"`resume={resume!r}` needs to know which run to go on with: give the `run_id`, or "
+                "the `name`, that it had."
+            )
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
         self._rows = Rows(histograms, images)
@@ -135,7 +140,7 @@ class TrackerLogger(WritingLogger):
         waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
         self._spill = waiting.absolute()
         self._existing: Path | None = None  # A file to go on with.
-        self._outbox: Outbox | None = None
+        self._outbox = Outbox(f"chiplog-{type(self).__name__}")
         self._forked = False
         self._seed: str | None = None  # What a run of `init` is called among others.
 
@@ -160,8 +165,6 @@ class TrackerLogger(WritingLogger):
         """Import the tracker, so that this does not happen during the run."""
         self.load()
         writable(self._path(), type(self).__name__)
-        if self._outbox is None:
-            self._outbox = Outbox(f"chiplog-{type(self).__name__}")
         self._channel = Channel(self, type(self).__name__, self._new_spill)
         self._outbox.add(self._channel)
         if self._seed:  # Others may turn out to be only what such runs are made from.
@@ -192,14 +195,12 @@ class TrackerLogger(WritingLogger):
 
     def put(self, lines: str, count: int = 1) -> None:
         """Have rows sent, which are lines of JSON."""
-        assert self._outbox is not None
         self._channel.put(lines, count)
         self._outbox.notify()
 
     def close(self, error: BaseException | None) -> None:
         """Wait until everything was sent; or else say where it is."""
         channel, outbox = self._channel, self._outbox
-        assert outbox is not None
         if not self._forked:
             channel.wanted = True
         try:
@@ -212,14 +213,15 @@ class TrackerLogger(WritingLogger):
 
     def _wait_for(self, channel: Channel, outbox: Outbox) -> None:
         patience = 0.0 if outbox.is_given_up else self._patience
-        was_ended = False
         try:
             was_ended = outbox.wait(channel, channel.over.is_set, patience)
             # What other runs have waited for in vain need not be waited for again.
             outbox.is_given_up = not was_ended and channel.refusal is None
         finally:
             channel.abandon()
-            warn_unsent(channel, was_ended, channel.refusal or outbox.error)
+            outbox.leave(channel)
+            if self._seed is None:
+                outbox.warn()
             if self._spill.name == UNSENT:
                 with contextlib.suppress(OSError):
                     self._spill.rmdir()  # If it is empty.
@@ -238,7 +240,6 @@ class TrackerLogger(WritingLogger):
         """
         self.check_open()
         host.settle()
-        assert self._outbox is not None
         channel = self._channel
         return self._outbox.wait(channel, lambda: not channel.waiting, timeout)
 
@@ -246,7 +247,9 @@ class TrackerLogger(WritingLogger):
         """Each run is one of the tracker's, with its number as `seed`, in a group together."""
         self._forked = True
         if self.group is None:
-            self.group = f"{self.name or 'seeds'}-{time.strftime('%Y%m%d-%H%M%S')}"
+            self.group = self.name or "seeds"
+            if self.resume == "never":  # Else it has to be found again.
+                self.group += time.strftime("-%Y%m%d-%H%M%S")
         config = dict(self.config)
         if "seed" in config:
             config["base_seed"] = config["seed"]
@@ -263,19 +266,26 @@ class TrackerLogger(WritingLogger):
         return logger
 
     @property
+    def tag_words(self) -> list[str]:
+        """The tags for trackers in which they have no values."""
+        return [f"{tag}:{value}" if value else tag for tag, value in self.tags.items()]
+
+    @property
     def native(self) -> Any:
         """The tracker's own object, for what only it can do. Opens the run, and waits for it.
 
-        It is used by another thread as well; do not close it.
+        It is used by another thread as well; do not close it. It can still be had when the logger
+        has been closed.
         """
-        self.check_open()
-        assert self._outbox is not None
-        self._open_run()
-        channel = self._channel
-        if not self._outbox.wait(channel, channel.connected.is_set, self._patience):
-            cause = channel.refusal or self._outbox.error
-            raise LogValueError(
-                f"{type(self).__name__} could not open its run within {self._patience:g} seconds."
+        if self.is_open:
+            self._open_run()
+            self._outbox.wait(self._channel, self._channel.connected.is_set, self._patience)
+        elif self._phase == "new":
+            self.check_open()
+        if not self._channel.connected.is_set():
+            cause = self._channel.refusal or self._outbox.error
+            raise TrackerError(
+                f"{type(self).__name__} could not open its run: {cause or 'it takes too long'}."
             ) from cause
         return self._native()
 
@@ -283,7 +293,6 @@ class TrackerLogger(WritingLogger):
         return None
 
     def _open_run(self) -> None:
-        assert self._outbox is not None
         self._channel.wanted = True
         self._outbox.notify()
 
@@ -314,10 +323,11 @@ class TrackerLogger(WritingLogger):
             return self._existing
         words = [type(self).__name__, self.project, self.name or ""]
         stem = "-".join(re.sub(r"[^\w.=-]+", "_", word) for word in words if word)
-        return self._spill / f"{stem[-150:]}-{self._unique}.jsonl"
+        return self._spill / f"{stem[-150:]}-{self.unique}.jsonl"
 
     def _new_spill(self) -> Spill:
-        return Spill(self._path(), {"logger": type(self).__name__, "made_with": self._words()})
+        about = {"logger": type(self).__name__, "unique": self.unique, "made_with": self._words()}
+        return Spill(self._path(), about)
 
     def _words(self) -> dict[str, Any]:
         """What such a logger is made with, as far as it can be written down."""
@@ -330,6 +340,7 @@ class TrackerLogger(WritingLogger):
             "run_id": self.run_id,
             "directory": self.directory and str(self.directory),
             "mode": self.mode,
+            "resume": "must" if self.resume == "must" else "allow",
             **self.options,
         }
         return {word: value for word, value in words.items() if _is_json(value)}

@@ -66,7 +66,7 @@ class TrackioLogger(TrackerLogger):
             **self.options,
         }
         if self.tags:
-            words["config"].setdefault("tags", [*self.tags])
+            words["config"].setdefault("tags", self.tag_words)
         # It closes the last run that was opened in the same context.
         self._run = contextvars.Context().run(lambda: self._trackio.init(**words))
 

@@ -50,7 +50,7 @@ class WandbLogger(TrackerLogger):
                 "project": self.project,
                 "name": self.name,
                 "config": self.config,
-                "tags": [f"{tag}:{value}" if value else tag for tag, value in self.tags.items()],
+                "tags": self.tag_words,
                 "group": self.group,
                 "id": self.run_id,
                 "resume": None if self.resume == "never" else self.resume,
