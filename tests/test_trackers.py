@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import chiplog
 from chiplog import loggers
-from chiplog.errors import LogFileError, LogTypeError, LogValueError, UnsentWarning
+from chiplog.errors import LogFileError, LogTypeError, LogValueError, TrackerError, UnsentWarning
 from chiplog.loggers import TrackerLogger, replay
 from chiplog.loggers._config import flat_config, plain_config
 from chiplog.loggers._record import Record
@@ -198,6 +198,26 @@ def test_what_is_no_image_is_logged_as_numbers_and_said_once(caplog):
         Rows(16, 3)
 
 
+@pytest.mark.parametrize("numbers", [[1e200] * 20, [1e308] * 20, [-1.7e308, 1.7e308] * 10])
+def test_histograms_of_huge_numbers_do_not_spoil_the_row(numbers):
+    row = row_of({"w": np.array(numbers), "loss": 1.0})
+    assert sum(row.histograms["w"].counts) == 20
+    assert np.isfinite(row.histograms["w"].edges).all()
+    np.testing.assert_equal(from_line(as_line(row))._asdict(), row._asdict())
+
+
+def test_values_whose_names_meet_are_all_kept():
+    row = row_of({"w": np.array([1.0, 2.0]), "w/0": 7.0, "z": 1j, "z/real": 9.0})
+    assert row.scalars == {
+        "w/0": 1.0,
+        "w/1": 2.0,
+        "value/w/0": 7.0,
+        "z/real": 0.0,
+        "z/imag": 1.0,
+        "value/z/real": 9.0,
+    }
+
+
 def test_lanes_that_did_not_log_are_left_out():
     row = row_of({"x": np.arange(3.0)}, valid={"x": np.array([True, False, True])})
     assert row.scalars == {"x/0": 0.0, "x/2": 2.0}
@@ -296,6 +316,55 @@ def test_a_file_in_which_nothing_waits_does_not_grow(tmp_path):
     spill.close()
 
 
+def test_what_a_tracker_may_still_have_in_memory_is_not_counted_as_sent(tmp_path):
+    now = [0.0]
+    spill = Spill(tmp_path / "rows.jsonl", {}, lag=5.0, clock=lambda: now[0])
+
+    def after_a_crash():
+        copy = tmp_path / "copy.jsonl"
+        copy.write_bytes(spill.path.read_bytes())
+        again = Spill(copy, {})
+        steps = [json.loads(line)["_step"] for line in again.read(10**6)]
+        again.close()
+        copy.unlink(missing_ok=True)
+        return steps
+
+    for i in range(4):
+        now[0] = 2.0 * i
+        spill.append(f'{{"_step": {i}}}\n')
+        spill.done(spill.read(10))
+    assert after_a_crash() == [1, 2, 3]
+    # Neither does the file grow, nor is anything forgotten, when it is made smaller.
+    for i in range(4, 50):
+        now[0] = 2.0 * i
+        spill.append(f'{{"_step": {i}, "text": "{"x" * 200_000}"}}\n')
+        spill.done(spill.read(10))
+        assert after_a_crash() == [i - 2, i - 1, i]
+    assert spill.path.stat().st_size < 3 << 20
+    spill.close()
+    assert not spill.path.exists()
+
+
+def test_a_file_that_was_removed_is_there_again(tmp_path):
+    spill = Spill(tmp_path / "place" / "rows.jsonl", {"name": "one"})
+    spill.append('{"_step": 0}\n{"_step": 1}\n', 2)
+    spill.done(spill.read(1))
+    spill.path.unlink()
+    spill.path.parent.rmdir()
+    spill.close()
+    again = Spill(spill.path, {})
+    assert (again.run, again.read(10)) == ({"name": "one"}, ['{"_step": 1}\n'])
+    again.close()
+
+
+def test_large_rows_are_not_all_read_at_once(tmp_path):
+    spill = Spill(tmp_path / "rows.jsonl", {})
+    for i in range(30):
+        spill.append(f'{{"_step": {i}, "text": "{"x" * 1_000_000}"}}\n')
+    assert 3 <= len(spill.read(1000)) <= 6
+    spill.close()
+
+
 def test_rows_longer_than_a_read_come_whole(tmp_path):
     spill = Spill(tmp_path / "rows.jsonl", {})
     spill.append('{"_step": 0, "text": "' + "x" * 1_000_000 + '"}\n{"_step": 1}\n', 2)
@@ -342,8 +411,7 @@ def test_a_tracker_that_goes_away_amid_a_run_misses_nothing(make, site):
     assert site.runs["one"].numbers() == list(range(20))
 
 
-def test_what_could_not_be_sent_can_be_replayed(make, site, tmp_path, monkeypatch):
-    monkeypatch.setitem(loggers._replay.TRACKERS, "site", ToSite)
+def test_what_could_not_be_sent_can_be_replayed(make, site, tmp_path):
     with pytest.warns(UnsentWarning, match=r"ToSite could not send 9 rows.*replay\("):
         with make(config={"lr": 0.1}) as logger:
             logger.log({"x": 0}, 0)
@@ -412,8 +480,91 @@ def test_rows_that_are_refused_are_put_aside_and_the_others_sent(make, site, tmp
             logger.log({"bad" if i in (3, 7) else "x": i}, i)
     assert site.runs["one"].numbers() == [0, 1, 2, 4, 5, 6, 8, 9]
     (aside,) = waiting_files(tmp_path)
-    assert [json.loads(line)["bad"] for line in aside.read_text().splitlines()] == [3, 7]
+    assert [json.loads(line)["bad"] for line in aside.read_text().splitlines()[1:]] == [3, 7]
     assert len([r for r in caplog.records if "does not take a row" in r.message]) == 1
+
+
+def test_lines_that_are_no_rows_are_put_aside(make, site, tmp_path):
+    site.is_away.set()
+    with pytest.warns(UnsentWarning, match="could not send 2 rows"), make() as logger:
+        logger.log({"x": 0}, 0)
+        logger.log({"x": 1}, 1)
+    (left,) = waiting_files(tmp_path)
+    with open(left, "ab") as file:
+        file.write(b'\xff\xfe\n{"x": 1}\n5\n{"_step": 2, "x": 2}\n')
+    site.is_away.clear()
+    with pytest.warns(UnsentWarning, match="did not take 3 rows"):
+        assert replay(left, site=site) == 6
+    assert site.runs["one"].numbers() == [0, 1, 2]
+    (aside,) = waiting_files(tmp_path)
+    assert aside.read_bytes().splitlines()[1:] == [b"\xff\xfe", b'{"x": 1}', b"5"]
+
+
+def test_a_file_in_use_is_left_alone(make, site, tmp_path):
+    site.is_away.set()
+    with make() as logger:
+        logger.log({"x": 0}, 0)
+        chiplog.flush()
+        (left,) = waiting_files(tmp_path)
+        (tmp_path / "chiplog-unsent" / "other.jsonl").write_text("{}\n")
+        for path in (left, left.parent):
+            with pytest.raises(LogFileError, match="in use"):
+                replay(path, site=site)
+        site.is_away.clear()
+    assert site.runs["one"].ended == "well"
+    assert site.runs["one"].numbers() == [0]
+
+
+def test_a_short_flush_does_not_end_the_patience(make, site):
+    site.answers.clear()
+    with make() as logger:
+        logger.log({"x": 0}, 0)
+        assert not logger.flush(0.1)
+        threading.Timer(0.5, site.answers.set).start()
+    assert site.runs["one"].numbers() == [0]
+
+
+def test_flush_is_about_all_runs_and_about_what_was_refused(make, site):
+    with make(name=None) as logger:
+        states = jax.vmap(logger.init)(jnp.arange(3))
+        jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+        assert logger.flush()
+        assert [len(run.rows) for run in site.runs.values()] == [6, 6, 6]
+    with pytest.warns(UnsentWarning, match="did not take 1 row"), make() as logger:
+        logger.log({"bad": 0}, 0)
+        assert not logger.flush()
+
+
+def test_a_run_that_fails_does_not_hold_up_the_others(make, site):
+    class OneIsWrong(ToSite):
+        def send(self, rows):
+            if self.config.get("seed") == 0:
+                raise RuntimeError("not this one")
+            super().send(rows)
+
+    with pytest.warns(UnsentWarning, match=r"could not send 6 rows \(RuntimeError: not this one"):
+        with OneIsWrong(site=site, directory=make().directory) as logger:
+            states = jax.vmap(logger.init)(jnp.arange(3))
+            jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+    assert [len(site.runs[f"seed-{i}"].rows) for i in range(3)] == [0, 6, 6]
+    assert [site.runs[f"seed-{i}"].ended for i in range(3)] == [None, "well", "well"]
+
+
+def test_loggers_with_arguments_of_their_own_have_seeds(site, tmp_path):
+    class Own(ToSite):
+        def __init__(self, site, place):
+            super().__init__(site=site, directory=place, name="own", run_id="id")
+
+    with Own(site, tmp_path) as logger:
+        jax.vmap(logger.init)(jnp.arange(2))
+    assert sorted(site.runs) == ["own-seed-0", "own-seed-1"]
+    assert [run.run_id for run in site.runs.values()] == ["id-0", "id-1"]
+
+
+def test_long_names_and_odd_ones_are_fine(make, site):
+    with make(name="学" * 90, project="a/b\n" * 90) as logger:
+        logger.log({"x": 1}, 0)
+    assert site.runs["学" * 90].numbers() == [1]
 
 
 def test_rows_before_a_refused_one_are_not_sent_again(make, site):
@@ -452,7 +603,7 @@ def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path
     logger = Refusing(site=site, directory=tmp_path)
     with (
         pytest.warns(UnsentWarning, match="could not send 1 row"),
-        pytest.raises(ValueError, match="no such project"),
+        pytest.raises(TrackerError, match="could not open its run: there is no such project"),
         logger,
     ):
         logger.log({"x": 1}, 0)
@@ -594,12 +745,11 @@ def test_the_object_of_the_tracker_can_be_had(make, site):
         _ = make().native
     site.is_away.set()
     with pytest.warns(UnsentWarning, match="could not open its run"):
-        with make() as logger, pytest.raises(chiplog.errors.TrackerError, match="nobody is there"):
+        with make() as logger, pytest.raises(TrackerError, match="nobody is there"):
             _ = logger.native
 
 
-def test_seeds_that_could_not_be_sent_are_told_once(make, site, tmp_path, monkeypatch):
-    monkeypatch.setitem(loggers._replay.TRACKERS, "site", ToSite)
+def test_seeds_that_could_not_be_sent_are_told_once(make, site, tmp_path):
     site.is_away.set()
     with pytest.warns(UnsentWarning) as caught:
         with make(name=None) as logger:
@@ -662,6 +812,14 @@ def test_wrong_words_are_refused_with_a_hint(make):
         make(name=3)
     with pytest.raises(LogValueError, match="`histograms`"):
         make(histograms=-1)
+    with pytest.raises(LogValueError, match="`patience` is a number of seconds"):
+        make(patience="long")
+    config = {}
+    config["itself"] = config
+    with pytest.raises(LogTypeError, match="itself somewhere in it"):
+        make(config=config)
+    with make() as logger, pytest.raises(LogTypeError, match="The step is NaN"):
+        logger.log({"x": 1}, np.nan)
 
 
 @pytest.mark.parametrize("kind", ["Wandb", "TensorBoard", "Mlflow", "Trackio"])

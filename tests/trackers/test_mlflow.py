@@ -11,6 +11,8 @@ import time
 import urllib.request
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
@@ -18,7 +20,7 @@ from mlflow import MlflowClient
 from PIL import Image
 
 import chiplog
-from chiplog.errors import LogTypeError, LogValueError, UnsentWarning
+from chiplog.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
 from chiplog.loggers import MlflowLogger, replay
 from chiplog.testing import LoggerContract
 
@@ -135,12 +137,43 @@ def test_what_is_the_same_in_everything_is_kept_as_often_as_it_was_logged(make):
     assert history(logger, runs(logger)["same"], "x") == [(0, 1.0)] * 2500
 
 
+def test_steps_that_come_back_lose_nothing(make):
+    def program(x):
+        def body(x, i):
+            chiplog.log({"done": 0.0 * x}, step=i % 10)
+            return x, None
+
+        return jax.lax.scan(body, x, jnp.arange(3000))[0]
+
+    with make(name="back") as logger:
+        logger.tap(program)(1.0)
+    assert len(history(logger, runs(logger)["back"], "done")) == 3000
+    assert len(logger._last) <= 10
+
+
+def test_names_that_would_become_the_same_stay_apart(make):
+    with make(name="apart") as logger:
+        logger.log({"a@b": 1.0, "a#b": 2.0, "ä": 3.0}, 0)
+    assert runs(logger)["apart"].data.metrics == {"a_b": 1.0, "a_b_2": 2.0, "ä": 3.0}
+
+
+def test_what_is_replayed_goes_where_it_was_meant_to(place, tmp_path, monkeypatch):
+    uri = f"sqlite:///{place / 'mlflow.db'}"
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", uri)
+        patch.setattr(MlflowLogger, "connect", lambda self: (_ for _ in ()).throw(OSError("no")))
+        with pytest.warns(UnsentWarning), MlflowLogger(project="meant", name="one") as logger:
+            logger.log({"x": 1.0}, 0)
+    assert replay(tmp_path / "chiplog-unsent") == 1
+    assert history(logger, runs(logger)["one"], "x") == [(0, 1.0)]
+
+
 def test_names_that_mlflow_does_not_take_are_changed(make):
     with make(name="odd", config={"läng@e": 1}) as logger:
         logger.log({"a[0]/b@c": 1.0, "/x/": 2.0}, 0)
     run = runs(logger)["odd"]
     assert set(run.data.metrics) == {"a_0_/b_c", "x"}
-    assert run.data.params == {"l_ng_e": "1"}
+    assert run.data.params == {"läng_e": "1"}
 
 
 def test_a_run_can_be_gone_on_with_and_may_fail(make):
@@ -157,7 +190,7 @@ def test_a_run_can_be_gone_on_with_and_may_fail(make):
     with make(run_id=run.info.run_id, resume="must") as three:  # MLflow's own name of it.
         three.log({"x": 2}, 2)
     assert len(runs(three)) == 1
-    with pytest.raises(ValueError, match="no run 'other'"), make(run_id="other", resume="must"):
+    with pytest.raises(TrackerError, match="no run 'other'"), make(run_id="other", resume="must"):
         pass
 
 

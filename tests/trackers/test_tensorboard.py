@@ -1,6 +1,7 @@
 """Files for TensorBoard, read back with its own reader."""
 
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from chiplog.errors import LogTypeError
-from chiplog.loggers import TensorBoardLogger
+import chiplog
+from chiplog.errors import LogTypeError, TrackerError, UnsentWarning
+from chiplog.loggers import TensorBoardLogger, replay
 from chiplog.testing import LoggerContract
 
 ALL = {"scalars": 0, "images": 0, "tensors": 0, "histograms": 0, "compressedHistograms": 0}
@@ -100,7 +102,7 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, tmp_path):
         logger.log({"x": 2}, 1)
     events = read(tmp_path / "some" / "one").Scalars("x")
     assert [(event.step, event.value) for event in events] == [(0, 1), (1, 2)]
-    with pytest.raises(ValueError, match="no run in"), make(name="none", resume="must"):
+    with pytest.raises(TrackerError, match="no run in"), make(name="none", resume="must"):
         pass
 
 
@@ -116,6 +118,58 @@ def test_tags_keep_their_values(make):
         pass
     (text,) = read(logger.path).Tensors("config/text_summary")
     assert '"who:me"' in text.tensor_proto.string_val[0].decode()
+
+
+def test_a_row_that_cannot_be_written_does_not_repeat_the_others(make, monkeypatch):
+    with pytest.warns(UnsentWarning, match="did not take 1 row"), make() as logger:
+        for i in range(100):
+            logger.log({"x": i}, 2**64 if i == 50 else i)
+    found = TestTensorBoardLogger().read(logger)
+    assert [row["x"] for _, row in found] == [i for i in range(100) if i != 50]
+
+
+def test_a_write_that_fails_halfway_is_undone(make):
+    with make() as logger:
+        writer, count = logger.native, itertools.count()
+        write = writer.write_event
+
+        def fail_once(event):
+            write(event)
+            writer.flush()
+            if next(count) == 50:
+                raise OSError("the disk is gone")
+
+        writer.write_event = fail_once
+        with logger._channel._busy:
+            for i in range(100):
+                logger.log({"x": i}, i)
+            chiplog.flush()
+    found = TestTensorBoardLogger().read(logger)
+    assert [row["x"] for _, row in found] == list(range(100))
+
+
+def test_two_at_once_have_two_directories(make, tmp_path):
+    with make(name="a/b") as one, make(name="a/b") as two:
+        one.log({"x": 1}, 0)
+        two.log({"x": 2}, 0)
+    assert (one.path, two.path) == (tmp_path / "a" / "b", tmp_path / "a" / "b-2")
+    assert len(read(one.path).Scalars("x")) == len(read(two.path).Scalars("x")) == 1
+
+
+def test_what_is_replayed_goes_to_the_same_directory(make, tmp_path, monkeypatch):
+    def away(self):
+        raise OSError("not now")
+
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(TensorBoardLogger, "connect", away)
+        patch.chdir(place)
+        with pytest.warns(UnsentWarning), TensorBoardLogger(name="a/b") as logger:
+            logger.log({"x": 1}, 0)
+    assert replay(place / "chiplog-unsent") == 1
+    assert logger.path == place / "runs" / "a" / "b"
+    assert len(read(logger.path).Scalars("x")) == 1
 
 
 def test_steps_that_are_not_whole_are_kept(make):

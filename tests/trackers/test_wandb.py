@@ -1,5 +1,9 @@
 """Runs of wandb, read back from their files."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
@@ -7,7 +11,7 @@ from PIL import Image
 from wandb_file import WandbFile
 
 from chiplog.errors import LogTypeError, LogValueError
-from chiplog.loggers import WandbLogger
+from chiplog.loggers import WandbLogger, replay
 from chiplog.testing import LoggerContract
 
 
@@ -67,6 +71,34 @@ def test_values_are_drawn_over_their_step_so_that_none_is_dropped(make, tmp_path
     (file,) = files(tmp_path)
     assert [row["x"] for row in file.history] == [5, 3, 3, 9, 0]
     assert file.metrics == {"step": "", "x": "step", "y": "step"}
+
+
+def test_names_that_are_wandbs_own_are_kept_under_another(make, tmp_path):
+    with make() as logger:
+        logger.log({"_step": 5.0, "_timestamp": 6.0}, 0)
+    (file,) = files(tmp_path)
+    assert (file.history[0]["value/_step"], file.history[0]["value/_timestamp"]) == (5, 6)
+
+
+def test_a_killed_process_loses_nothing(tmp_path):
+    program = """
+import sys, time
+from chiplog.loggers import WandbLogger
+with WandbLogger(directory=sys.argv[1]) as logger:
+    for i in range(300):
+        logger.log({"x": i}, i)
+    assert logger.flush()
+    print("flushed", flush=True)
+    time.sleep(1000)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    env = {name: x for name, x in os.environ.items() if name != "WANDB_SERVICE"}  # One of its own.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout.readline() == "flushed\n"
+        process.kill()
+    replay(tmp_path / "chiplog-unsent")
+    assert {row["x"] for file in files(tmp_path) for row in file.history} == set(range(300))
+    assert len({file.run.run_id for file in files(tmp_path)}) == 1
 
 
 def test_every_seed_is_a_run(make, tmp_path):

@@ -23,7 +23,10 @@ def plain_config(config: Any) -> dict[str, Any]:
     """Make a dictionary of a configuration: a dictionary, a dataclass, or a namespace."""
     if config is None:
         return {}
-    found = _plain(config)
+    try:
+        found = _plain(config)
+    except RecursionError as error:
+        raise LogTypeError("`config` has itself somewhere in it, so it cannot be shown.") from error
     if not isinstance(found, dict):
         raise LogTypeError(
             f"`config` is a dictionary or a dataclass, not {config!r} (of type "

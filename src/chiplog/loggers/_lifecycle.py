@@ -92,6 +92,8 @@ def _checked_step(step: Any) -> int | float:
             "`logger.log(state, step)`."
         )
     number = np.asarray(step).item()
+    if number != number:
+        raise LogTypeError("The step is NaN, which is before and after nothing. Give a number.")
     return int(number) if number == number // 1 else float(number)
 
 

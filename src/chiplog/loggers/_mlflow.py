@@ -51,9 +51,14 @@ class MlflowLogger(TrackerLogger):
         self._mlflow = load("mlflow", "MlflowLogger", "mlflow")
         self._entities = load("mlflow.entities", "MlflowLogger", "mlflow")
         self._uri, self._artifacts = self._places()
+        if '"' in self.run_id:
+            raise LogValueError(
+                f"MLflow cannot find a run by {self.run_id!r}: leave out the quote."
+            )
         if self._uri.startswith("http"):
             # It would try for minutes, and we try again ourselves. There is no other way to say so.
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        self._keys: dict[str, str] = {}  # What MLflow calls them, by name.
         self._last: dict[Any, int] = {}  # When the same was last logged, in milliseconds.
 
     def _places(self) -> tuple[str, str | None]:
@@ -79,6 +84,11 @@ class MlflowLogger(TrackerLogger):
         directory.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{directory / 'mlflow.db'}", artifacts or (directory / "mlruns").as_uri()
 
+    def words(self) -> dict[str, Any]:
+        """Where the run is, whatever the environment says later."""
+        words = {"tracking_uri": self._uri, "artifact_location": self._artifacts, "mode": None}
+        return {**super().words(), **words}
+
     def connect(self) -> None:
         """Find the experiment and the run, or make them."""
         self._knock()
@@ -93,7 +103,7 @@ class MlflowLogger(TrackerLogger):
             number = experiment.experiment_id
         run = self._find(number)
         if run is None and self.resume == "must":
-            raise ValueError(f"There is no run {self.run_id!r} in {self.project!r} to be resumed.")
+            raise ValueError(f"there is no run {self.run_id!r} in {self.project!r} to be resumed")
         if run is None:
             tags = {tag: value or "true" for tag, value in self.tags.items()}
             tags |= {TAG: self.run_id, UNIQUE: self.unique}
@@ -125,7 +135,7 @@ class MlflowLogger(TrackerLogger):
             raise
 
     def _log_params(self, there: dict[str, str]) -> None:
-        flat = {_key(k): str(v)[:6000] for k, v in flat_config(self.config).items()}
+        flat = {_clean(k): str(v)[:6000] for k, v in flat_config(self.config).items()}
         changed = [name for name, value in there.items() if flat.get(name, value) != value]
         if changed:
             reports.warning(
@@ -142,7 +152,7 @@ class MlflowLogger(TrackerLogger):
         metrics, last, now = [], dict(self._last), 0
         for row in rows:
             now, step = int(1000 * row.time), int(row.step)
-            for name, number in _metrics(row):
+            for name, number in self._metrics(row):
                 # MLflow takes what is the same in everything for one that came twice.
                 at = max(now, last.get((name, number, step), 0) + 1)
                 last[name, number, step] = at
@@ -155,10 +165,31 @@ class MlflowLogger(TrackerLogger):
         # Not before all of it was sent: the same rows must become the same metrics again.
         self._last = {what: at for what, at in last.items() if at >= now}
 
+    def _metrics(self, row: Row) -> Iterator[tuple[str, float]]:
+        for name, number in row.scalars.items():
+            yield self._key(name), float(number)
+        for name, at in row.steps.items():
+            if name != row.axis or at != int(row.step):
+                yield self._key(name), float(at)
+        for name, counted in row.histograms.items():
+            key = self._key(name)
+            yield f"{key}/mean", counted.total / max(sum(counted.counts), 1)
+            yield f"{key}/min", counted.low
+            yield f"{key}/max", counted.high
+
+    def _key(self, name: str) -> str:
+        """What MLflow calls a value; no other has the same name there."""
+        if name not in self._keys:
+            clean, number = _clean(name), 1
+            while (key := clean if number == 1 else f"{clean}_{number}") in self._keys.values():
+                number += 1
+            self._keys[name] = key
+        return self._keys[name]
+
     def _send_files(self, row: Row) -> None:
         client, run, step = self._client, self._number, int(row.step)
         for name, image in row.images.items():
-            key = _key(name).replace(":", "_")
+            key = re.sub(r"[^\w.\- /]", "_", self._key(name), flags=re.ASCII)
             at = int(1000 * row.time)
             client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
         for name, text in row.texts.items():
@@ -195,22 +226,10 @@ class MlflowLogger(TrackerLogger):
         return self._client.get_run(self._number)
 
 
-def _metrics(row: Row) -> Iterator[tuple[str, float]]:
-    for name, number in row.scalars.items():
-        yield _key(name), float(number)
-    for name, at in row.steps.items():
-        if name != row.axis or at != int(row.step):
-            yield _key(name), float(at)
-    for name, counted in row.histograms.items():
-        yield f"{_key(name)}/mean", counted.total / max(sum(counted.counts), 1)
-        yield f"{_key(name)}/min", counted.low
-        yield f"{_key(name)}/max", counted.high
-
-
-def _key(name: str) -> str:
+def _clean(name: str) -> str:
     """A name that MLflow takes; it may have slashes."""
-    clean = re.sub(r"[^\w.\- :/]", "_", name, flags=re.ASCII)
-    return re.sub(r"/+", "/", clean).strip("/.") or "_"
+    clean = re.sub(r"/+", "/", re.sub(r"[^\w.\- :/]", "_", name))
+    return clean.strip("/.")[:250] or "_"
 
 
 def _word(name: str) -> str:

@@ -59,7 +59,10 @@ class Channel:
         self.over = threading.Event()
         self.refused = 0
         self._lines: list[str] = []  # The first that wait.
-        self.aside = ""  # The file they are in.
+        self.aside: Spill | None = None  # The file they are in.
+        self.failures = 0  # Since something last went well.
+        self.error: BaseException | None = None  # The last one.
+        self._not_before = 0.0  # When to try again.
         self.was_ended = False  # The tracker has closed the run, or there was none.
         self._abandoned = False
         self._held, self._held_rows = "", 0  # What could not be written to the file.
@@ -104,6 +107,7 @@ class Channel:
             f"are lost: {error}. Make room there, or choose another place with `spill=`."
         ) from error
 
+    @property
     def has_work(self) -> bool:
         """Whether there is something to do."""
         if self.over.is_set() or self.refusal is not None:
@@ -111,20 +115,41 @@ class Channel:
         connecting = self.wanted and not self.connected.is_set()
         return connecting or self.waiting > 0 or self.closing is not None
 
+    def pause(self, now: float) -> float:
+        """Seconds until it should be tried."""
+        return max(0.0, self._not_before - now)
+
+    def hurry(self) -> None:
+        """Try at once."""
+        self._not_before = 0.0
+
     def work(self) -> None:
-        """Do a piece of it. What goes wrong is raised, and can be tried again."""
+        """Do a piece of it, and remember what went wrong: it will be tried again."""
         with self._busy:
+            try:
+                self._work()
+            except BaseException as error:  # Even those that would only end this thread.
+                first, most = PAUSES
+                pause = min(first * 2.0**self.failures, most)
+                self.failures, self.error = self.failures + 1, error
+                self._not_before = time.monotonic() + pause
+            else:
+                self.failures, self.error = 0, None
             if self._abandoned:
                 self._end()
-            elif not self.connected.is_set() and (self.wanted or self.waiting):
-                self._connect()
-            elif self.waiting:
-                self._send()
-            else:
-                if self.connected.is_set():
-                    self.tracker.finish(bool(self.closing))
-                self.was_ended = True
-                self._end()
+
+    def _work(self) -> None:
+        if self._abandoned:
+            return
+        if not self.connected.is_set() and (self.wanted or self.waiting):
+            self._connect()
+        elif self.waiting:
+            self._send()
+        else:
+            if self.connected.is_set():
+                self.tracker.finish(bool(self.closing))
+            self.was_ended = True
+            self._end()
 
     def _connect(self) -> None:
         try:
@@ -143,9 +168,9 @@ class Channel:
             self._lines = self.spill.read(AT_ONCE)
         some = self._lines[: self.tracker.most]
         try:
-            self.tracker.send([from_line(line) for line in some])
+            self.tracker.send([self._row(line) for line in some])
         except Exception as error:
-            if not self.tracker.refuses(error):
+            if not self._refuses(error):
                 raise
             if len(some) == 1:
                 self._put_aside(some[0], error)
@@ -157,12 +182,21 @@ class Channel:
 
     def _send_one(self, line: str) -> None:
         try:
-            self.tracker.send([from_line(line)])
+            self.tracker.send([self._row(line)])
         except Exception as error:
-            if not self.tracker.refuses(error):
+            if not self._refuses(error):
                 raise
             self._put_aside(line, error)
         self._done([line])
+
+    def _row(self, line: str) -> Row:
+        try:
+            return from_line(line)
+        except Exception as error:
+            raise NoRowError(f"{line[:80]!r} is no row") from error
+
+    def _refuses(self, error: Exception) -> bool:
+        return isinstance(error, NoRowError) or self.tracker.refuses(error)
 
     def _done(self, lines: list[str]) -> None:
         assert self.spill is not None
@@ -171,24 +205,24 @@ class Channel:
 
     def _put_aside(self, line: str, error: Exception) -> None:
         assert self.spill is not None
-        path = self.spill.path
-        self.aside = str(path.with_name(f"{path.stem}-refused.jsonl"))
-        with open(self.aside, "a", encoding="utf-8") as file:
-            file.write(line)
-        self.refused += 1
-        if self.refused == 1:
+        if self.aside is None:
+            path = self.spill.path
+            self.aside = Spill(path.with_name(f"{path.stem}-refused.jsonl"), self.spill.run)
             reports.warning(
                 "%s does not take a row: %s: %s. It is kept in %s, and so are others like it.",
                 self.title,
                 type(error).__name__,
                 error,
-                self.aside,
+                self.aside.path,
             )
+        self.aside.append(line)
+        self.refused += 1
 
     def _end(self) -> None:
         if not self.over.is_set():
-            if self.spill is not None:
-                self.spill.close()
+            for spill in (self.spill, self.aside):
+                if spill is not None:
+                    spill.close()
             self.over.set()
 
     def abandon(self) -> None:
@@ -201,6 +235,10 @@ class Channel:
                 self._busy.release()
 
 
+class NoRowError(ValueError):
+    """A line of a file is not what we have written there."""
+
+
 class Outbox:
     """A thread that does the work of some channels, one after the other."""
 
@@ -211,11 +249,9 @@ class Outbox:
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._hurry = threading.Event()
-        self.failures = 0  # Since something last went well.
-        self.error: BaseException | None = None  # The last one.
         self._warned = False
         self._progress = 0  # Pieces of work that were done.
-        self._left: list[tuple[Channel, BaseException | None]] = []
+        self._left: list[Channel] = []
         self.is_given_up = False  # By somebody who waited for it, and nothing was done since.
 
     def add(self, channel: Channel) -> None:
@@ -233,61 +269,58 @@ class Outbox:
         if not self._news.is_set():
             self._news.set()
 
-    def hurry(self) -> None:
-        """Somebody waits, so do not."""
-        self._hurry.set()
-        self.notify()
-
-    def wait(self, channel: Channel, done: Callable[[], bool], patience: float) -> bool:
-        """Wait until something is done; give up if the tracker is away, or nothing moves."""
+    def wait(self, channels: list[Channel], done: Callable[[], bool], patience: float) -> bool:
+        """Wait until something is done; give up if a tracker is away, or nothing moves."""
         begun = moved = time.monotonic()
         seen, talked = self._progress, False
         # Who was away before gets one more chance, and who goes away now a few.
-        enough = self.failures + (1 if self.failures else ATTEMPTS)
-        self.hurry()
+        enough = [c.failures + (1 if c.failures else ATTEMPTS) for c in channels]
+        for channel in channels:
+            channel.hurry()
+        self._hurry.set()
+        self.notify()
         while not done():
             time.sleep(0.005)
             now = time.monotonic()
             if self._progress != seen:
                 seen, moved = self._progress, now
-            if now - moved > patience or self.failures >= enough or channel.refusal is not None:
+            is_away = all(c.failures >= n for c, n in zip(channels, enough, strict=True))
+            if is_away or now - moved > patience or any(c.refusal for c in channels):
                 return False
             if now - begun > TALK and not talked:
                 talked = True
                 reports.warning(
-                    "%s still has %s to send. Interrupt it to leave them in %s.",
-                    channel.title,
-                    _rows(channel.waiting),
-                    channel.spill and channel.spill.path,
+                    "%s still has %s to send. Interrupt it to leave them in their file.",
+                    channels[0].title,
+                    _rows(sum(c.waiting for c in channels)),
                 )
         return True
 
     def leave(self, channel: Channel) -> None:
         """A channel was closed, whatever has become of it."""
-        self._left.append((channel, channel.refusal or self.error))
+        self._left.append(channel)
 
     def warn(self) -> None:
         """Say what was left behind, and how to send it."""
-        unsent = [(c.title, c.waiting, c.spill, error) for c, error in self._left if c.waiting]
-        if unsent:
-            title, _, spill, error = unsent[0]
-            assert spill is not None
-            rows = _rows(sum(waiting for _, waiting, _, _ in unsent))
+        if unsent := [channel for channel in self._left if channel.waiting]:
+            first = unsent[0]
+            assert first.spill is not None
+            rows = _rows(sum(channel.waiting for channel in unsent))
             runs = "" if len(unsent) == 1 else f" of {len(unsent)} runs"
-            path = str(spill.path if len(unsent) == 1 else spill.path.parent)
-            wrong = any(channel.refusal for channel, _ in self._left)
+            path = str(first.spill.path if len(unsent) == 1 else first.spill.path.parent)
+            wrong = any(channel.refusal for channel in unsent)
             way = " (and other words than before, as these were refused)" if wrong else ""
             _warn(
-                f"{title} could not send {rows}{runs}{_reason(error)}. Nothing is lost: send them "
-                f"later with `chiplog.loggers.replay({path!r})`{way}."
+                f"{first.title} could not send {rows}{runs}{_reason(first)}. Nothing is lost: send "
+                f"them later with `chiplog.loggers.replay({path!r})`{way}."
             )
-        for channel, error in self._left:
+        for channel in self._left:
             if not channel.was_ended and not channel.waiting and channel.refusal is None:
                 what = "close" if channel.connected.is_set() else "open"
-                _warn(f"{channel.title} could not {what} its run{_reason(error)}.")
-            if channel.refused:
+                _warn(f"{channel.title} could not {what} its run{_reason(channel)}.")
+            if channel.aside is not None:
                 rows = _rows(channel.refused)
-                _warn(f"{channel.title} did not take {rows}. You find them in {channel.aside!r}.")
+                _warn(f"{channel.title} did not take {rows}. They are in {channel.aside.path}.")
 
     def _work(self) -> None:
         while True:
@@ -306,41 +339,34 @@ class Outbox:
 
     def _round(self) -> None:
         """Work until there is nothing to do."""
-        while todo := [channel for channel in tuple(self._channels) if channel.has_work()]:
-            for channel in todo:
-                try:
-                    channel.work()
-                except BaseException as error:  # Even those that would only end this thread.
-                    self._failed(channel, error)
-                    self._hurry.wait(self._pause())
-                    self._hurry.clear()
-                else:
-                    self._went_well(channel)
+        while todo := [channel for channel in tuple(self._channels) if channel.has_work]:
+            now = time.monotonic()
+            ready = [channel for channel in todo if not channel.pause(now)]
+            for channel in ready:
+                had_failed = channel.failures
+                channel.work()
+                if channel.error is None:
+                    self._progress += 1
+                    self.is_given_up = False
+                    if had_failed:
+                        reports.info("%s sends again.", channel.title)
+                elif not self._warned:
+                    self._warned = True
+                    self._tell(channel)
+            if not ready:
+                # Others may have something new before that.
+                self._hurry.wait(min(LINGER, *(channel.pause(now) for channel in todo)))
+                self._hurry.clear()
 
-    def _pause(self) -> float:
-        first, most = PAUSES
-        return min(first * 2.0 ** (self.failures - 1), most)
-
-    def _failed(self, channel: Channel, error: BaseException) -> None:
-        self.failures += 1
-        self.error = error
-        if not self._warned:
-            self._warned = True
-            where = f" in {channel.spill.path}" if channel.spill is not None else ""
-            reports.warning(
-                "%s cannot send: %s: %s. The program goes on; its rows wait%s, and are sent when "
-                "that works again.",
-                channel.title,
-                type(error).__name__,
-                error,
-                where,
-            )
-
-    def _went_well(self, channel: Channel) -> None:
-        if self.failures:
-            reports.info("%s sends again.", channel.title)
-        self.failures, self.error, self.is_given_up = 0, None, False
-        self._progress += 1
+    def _tell(self, channel: Channel) -> None:
+        where = "" if channel.spill is None else f" in {channel.spill.path}"
+        reports.warning(
+            "%s cannot send%s. The program goes on; its rows wait%s, and are sent when that works "
+            "again.",
+            channel.title,
+            _reason(channel),
+            where,
+        )
 
 
 def _warn(message: str) -> None:
@@ -351,7 +377,8 @@ def _warn(message: str) -> None:
     warnings.warn(message, UnsentWarning, stacklevel=level)
 
 
-def _reason(error: BaseException | None) -> str:
+def _reason(channel: Channel) -> str:
+    error = channel.refusal or channel.error
     return "" if error is None else f" ({type(error).__name__}: {error})"
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import LogFileError, LogTypeError, LogValueError
+from .._host import raise_all
+from ..errors import ChiplogError, LogFileError, LogTypeError, LogValueError
 from ._mlflow import MlflowLogger
 from ._paths import StrPath
 from ._rows import as_line, from_line
-from ._spill import head_of
+from ._spill import Spill, head_of
 from ._tensorboard import TensorBoardLogger
 from ._tracker import TrackerLogger
 from ._trackio import TrackioLogger
@@ -34,8 +35,8 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
 
     Args:
         path: The file, or a directory of files.
-        to: "wandb", "tensorboard", "mlflow", "trackio", or a logger that is not open yet, if the
-            rows are to go somewhere else. Then the file stays.
+        to: "wandb", "tensorboard", "mlflow", "trackio", or a logger that is not open yet, if a copy
+            of the rows is to go somewhere else. The file stays.
         words: What to make the logger with, instead of what the file says; such as `mode="online"`.
 
     Examples:
@@ -53,14 +54,12 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        files = sorted(path.glob("*.jsonl"))
-        return sum(replay(file, to, **words) for file in files if head_of(file) is not None)
+        return _replay_all(path, to, words)
     if not path.exists():
         raise LogFileError(f"There is no file {str(path)!r}.")
     run, start = head_of(path) or (None, 0)
     if run is not None and to is None:
-        logger = _made(run["logger"], {**run["made_with"], **words})
-        return _go_on(path, run["unique"], logger)
+        return _go_on(path, _made(run["logger"], {**run["made_with"], **words}))
     if to is None:
         raise LogValueError(
             f"{str(path)!r} does not say which tracker it is for. Say `to='wandb'`, or another of "
@@ -71,11 +70,31 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
     return _copy(path, start, logger)
 
 
+def _replay_all(directory: Path, to: Any, words: dict[str, Any]) -> int:
+    if isinstance(to, TrackerLogger):
+        raise LogTypeError(
+            "All files of a directory cannot go to one logger, as each is a run of its own. Give "
+            f"the name of the tracker: `to={type(to).__name__!r}`."
+        )
+    sent, errors = 0, []
+    for file in sorted(directory.glob("*.jsonl")):
+        try:
+            if head_of(file) is not None:
+                sent += replay(file, to, **words)
+        except ChiplogError as error:  # The others are still to be sent.
+            errors.append(error)
+    raise_all(errors, f"Some files of {str(directory)!r} could not be sent.")
+    return sent
+
+
 def _made(name: Any, words: dict[str, Any]) -> TrackerLogger:
-    kinds = {**TRACKERS, **{kind.__name__: kind for kind in TRACKERS.values()}}
+    kinds = {**TrackerLogger.kinds, **TRACKERS}
     if name not in kinds:
         known = ", ".join(map(repr, TRACKERS))
-        raise LogTypeError(f"{name!r} is no tracker that is known here: use a logger, or {known}.")
+        raise LogTypeError(
+            f"{name!r} is no tracker that is known here: use one of {known}, or import the module "
+            "that defines it."
+        )
     return kinds[name](**words)
 
 
@@ -85,14 +104,17 @@ def _shared(words: dict[str, Any]) -> dict[str, Any]:
     return {word: value for word, value in words.items() if word in same}
 
 
-def _go_on(path: Path, unique: str, logger: TrackerLogger) -> int:
+def _go_on(path: Path, logger: TrackerLogger) -> int:
     """Send what is left in a file, as the logger that made it would have."""
-    logger._existing, logger.unique = path, unique
-    with logger:
-        logger.put("", 0)
-        channel = logger._channel
-        waiting = channel.waiting
-    return waiting - channel.waiting
+    spill = Spill(path, {}, logger.lag)  # Before anything else: it may be in use.
+    logger._existing, logger.unique = spill, spill.run["unique"]
+    waiting = spill.waiting
+    try:
+        with logger:
+            logger.put("", 0)
+    finally:
+        spill.close()  # If the logger could not even be opened.
+    return waiting - spill.waiting
 
 
 def _copy(path: Path, start: int, logger: TrackerLogger) -> int:

@@ -24,6 +24,7 @@ from ._record import Record
 
 Number = int | float
 BINS = 64
+LARGEST = np.finfo(np.float64).max
 FEW = 16  # Numbers that can each have a curve of their own.
 AXIS = "step"  # What the step is called if it has no name.
 
@@ -113,7 +114,7 @@ class Rows:
             value = value.item()
         if isinstance(value, (bool, int, float)) and valid is None:
             if row.steps.get(name) != value:  # A step that is logged as a value as well.
-                row.scalars[_free(name, row.steps)] = value
+                row.scalars[_free(name, row)] = value
             return
         if isinstance(value, str):
             row.texts[name] = value
@@ -141,7 +142,7 @@ class Rows:
         for place in np.ndindex(array.shape):
             if mask is None or mask[place]:
                 label = "/".join([name, *map(str, place)])
-                row.scalars[_free(label, row.steps)] = array[place].item()
+                row.scalars[_free(label, row)] = array[place].item()
 
     def _add_many(self, row: Row, name: str, numbers: Any) -> None:
         finite = numbers[np.isfinite(numbers)]
@@ -193,20 +194,23 @@ class Rows:
 
 def histogram(numbers: Any) -> Histogram:
     """Count finite numbers."""
-    # Numbers that are next to each other have no room for edges between them.
     low, high = float(numbers.min()), float(numbers.max())
-    room = 1e-9 * max(abs(low), abs(high), 1e-30)
-    scope = (low, high) if high - low > BINS * room else (low - BINS * room, high + BINS * room)
-    with np.errstate(over="ignore"):
-        counts, edges = np.histogram(numbers, BINS, scope)
+    largest = max(-low, high)
+    scale = largest if largest > 1e100 else 1.0  # Else there would be no room for what is between.
+    first, last = low / scale, high / scale
+    room = BINS * 1e-9 * max(abs(first), abs(last), 1e-30)  # Nor between equal numbers.
+    scope = (first, last) if last - first > room else (first - room, last + room)
+    counts, edges = np.histogram(numbers / scale, BINS, scope)
+    with np.errstate(over="ignore", invalid="ignore"):
         total, squares = float(numbers.sum()), float(np.square(numbers).sum())
+        edges = np.clip(scale * edges, -LARGEST, LARGEST)
     return Histogram(counts.tolist(), edges.tolist(), low, high, total, squares)
 
 
 def as_line(row: Row) -> str:
     """Write a row as one line of JSON, without the end of the line."""
     line: dict[str, Any] = {
-        "_step": row.step,
+        "_step": finite_or_name(row.step),
         "_time": row.time,
         "_axis": row.axis,
         "_steps": {name: finite_or_name(at) for name, at in row.steps.items()},
@@ -216,7 +220,8 @@ def as_line(row: Row) -> str:
     for name, text in row.texts.items():
         line.setdefault("_texts", {})[name] = text
     for name, counted in row.histograms.items():
-        line.setdefault("_histograms", {})[name] = counted._asdict()
+        sums = {"total": finite_or_name(counted.total), "squares": finite_or_name(counted.squares)}
+        line.setdefault("_histograms", {})[name] = {**counted._asdict(), **sums}
     for name, image in row.images.items():
         data = base64.b64encode(image.tobytes()).decode()
         line.setdefault("_images", {})[name] = {"shape": image.shape, "data": data}
@@ -226,12 +231,13 @@ def as_line(row: Row) -> str:
 def from_line(line: str) -> Row:
     """Read a line that `as_line` wrote; or one that a `JsonlLogger` wrote."""
     found = json.loads(line)
-    step, time = found.pop("_step"), found.pop("_time", 0.0)
+    step, time = _number(found.pop("_step")), found.pop("_time", 0.0)
     axis = found.pop("_axis", AXIS)
     steps = {name: _number(at) for name, at in found.pop("_steps", {axis: step}).items()}
     row = Row(step, axis, time, steps, {}, {}, {}, found.pop("_texts", {}))
     for name, counted in found.pop("_histograms", {}).items():
-        row.histograms[name] = Histogram(**counted)
+        sums = {name: _number(counted[name]) for name in ("total", "squares")}
+        row.histograms[name] = Histogram(**{**counted, **sums})
     for name, image in found.pop("_images", {}).items():
         data = np.frombuffer(base64.b64decode(image["data"]), np.uint8)
         row.images[name] = data.reshape(image["shape"])
@@ -242,7 +248,7 @@ def from_line(line: str) -> Row:
             if isinstance(number, str):
                 row.texts[label] = number
             elif row.steps.get(label) != number:
-                row.scalars[_free(label, row.steps)] = number
+                row.scalars[_free(label, row)] = number
     return row
 
 
@@ -275,7 +281,9 @@ def _are_scalars(column: Any) -> bool:
 
 def _whole(column: Any) -> Any:
     """Steps as whole numbers, if that is what they are."""
-    is_whole = column.dtype.kind == "f" and np.isfinite(column).all() and (column % 1 == 0).all()
+    is_whole = column.dtype.kind == "f" and bool(
+        np.isfinite(column).all() and (column % 1 == 0).all() and (np.abs(column) < 2**62).all()
+    )
     return column.astype(np.int64) if is_whole else column
 
 
@@ -284,9 +292,11 @@ def _listed(column: Any) -> list[Any]:
     return numbers if np.isfinite(column).all() else [finite_or_name(x) for x in numbers]
 
 
-def _free(name: str, steps: dict[str, Number]) -> str:
-    """A name that no step has."""
-    return f"value/{name}" if name in steps else name
+def _free(name: str, row: Row) -> str:
+    """A name that nothing else has."""
+    while name in row.steps or name in row.scalars:
+        name = f"value/{name}"
+    return name
 
 
 def _last(at: Any) -> Number:
@@ -300,6 +310,8 @@ def _plain(array: Any) -> Any:
     if array.dtype.kind == "V" or array.dtype.kind not in "biufcUSO":
         whole = jnp.issubdtype(array.dtype, np.integer)
         return array.astype(np.int64 if whole else np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
     return array
 
 

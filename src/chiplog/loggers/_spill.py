@@ -7,44 +7,65 @@ takes, or whether it is there at all; and what a killed process has not sent can
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import LogFileError
 
-LARGE = 1 << 20  # Bytes above which a file in which nothing waits is emptied.
+LARGE = 1 << 20  # Bytes above which what was sent is removed from a file.
+ENOUGH = 1 << 22  # Bytes that are read at once, if there is a line in them.
+PIECE = 1 << 18
 WIDTH = 16  # Digits of the position, so that it can be changed in place.
-READ = 1 << 18
 
 
 class Spill:
-    """A file that one thread appends to, and another takes from."""
+    """A file that one thread appends to, and another takes from.
 
-    def __init__(self, path: Path, run: dict[str, Any]) -> None:
+    A row counts as sent so many seconds after it was handed over as its tracker may `lag` behind:
+    until then, a crash would take it along.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        run: dict[str, Any],
+        lag: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Open a file, or make one for a run."""
-        self.path = path
+        self.path, self._lag, self._clock = path, lag, clock
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        _claim(self._file, path)
-        # On Linux, what is written to a file that appends goes to its end, wherever it should go.
-        self._marker = os.open(path, os.O_RDWR)
-        if is_new:
-            start = f'{{"_run": {json.dumps(run)}, "_sent": '
-            self._place = len(start.encode())
-            self._begin = self._place + WIDTH + 2
-            os.write(self._file, f"{start}{self._begin:>{WIDTH}}}}\n".encode())
-            self.run, self._sent, self._end = run, self._begin, self._begin
-            self.waiting = 0
-        else:
-            self._continue()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _claim(self._file, path)
+            if is_new:
+                self._begin_with(run)
+            else:
+                self._go_on()
+        except BaseException:
+            os.close(self._file)
+            raise
+        # Up to where rows were handed over, and when.
+        self._handed: collections.deque[tuple[float, int]] = collections.deque()
 
-    def _continue(self) -> None:
+    def _begin_with(self, run: dict[str, Any]) -> None:
+        start = f'{{"_run": {json.dumps(run)}, "_sent": '.encode()
+        self._place = len(start)
+        self._begin = self._place + WIDTH + 2
+        self._write(start + f"{self._begin:>{WIDTH}}}}\n".encode(), 0)
+        self.run, self.waiting = run, 0
+        self._sent = self._end = self._settled = self._begin
+
+    def _go_on(self) -> None:
         """Go on with a file that is there."""
         with open(self.path, "rb") as file:
             first = file.readline()
@@ -56,22 +77,20 @@ class Spill:
                 )
             self.run, sent = head
             self._begin, self._place = len(first), len(first) - WIDTH - 2
-            self._sent = min(sent, os.fstat(self._file).st_size)
+            self._sent = self._settled = min(sent, os.fstat(self._file).st_size)
             file.seek(self._sent)
             rest = file.read()
-        torn = len(rest) - (rest.rfind(b"\n") + 1)  # By a crash.
-        self._end = self._sent + len(rest) - torn
+        whole = rest.rfind(b"\n") + 1  # What follows was torn off by a crash.
+        self._end = self._sent + whole
         os.ftruncate(self._file, self._end)
         self.waiting = rest.count(b"\n")
 
     def append(self, lines: str, count: int = 1) -> None:
         """Add lines, which have ends."""
-        data = lines.encode()
+        data = _encoded(lines)
         with self._lock:
             try:
-                written = os.write(self._file, data)
-                while written < len(data):
-                    written += os.write(self._file, data[written:])
+                self._write(data, self._end)
             except OSError:
                 os.ftruncate(self._file, self._end)  # Half a line would spoil the next one.
                 raise
@@ -79,47 +98,91 @@ class Spill:
             self.waiting += count
 
     def read(self, most: int) -> list[str]:
-        """The first lines that wait, at most so many."""
+        """The first lines that wait: at most so many, and not too much."""
         with self._lock:
             start, end = self._sent, self._end
-        data, found = b"", 0
-        while found < most and start + len(data) < end:
-            room = min(READ, end - start - len(data))
-            data += os.pread(self._marker, room, start + len(data))
-            found = data.count(b"\n")
-        lines = data.splitlines(keepends=True)[:most]
-        return [line.decode() for line in lines if line.endswith(b"\n")]
+        pieces, size, found = [], 0, 0
+        while start + size < end and found < most and (size < ENOUGH or not found):
+            piece = os.pread(self._file, min(PIECE, end - start - size), start + size)
+            if not piece:
+                raise LogFileError(f"{str(self.path)!r} was cut by somebody else.")
+            pieces.append(piece)
+            size, found = size + len(piece), found + piece.count(b"\n")
+        lines = b"".join(pieces).splitlines(keepends=True)[:most]
+        return [_decoded(line) for line in lines if line.endswith(b"\n")]
 
     def done(self, lines: list[str]) -> None:
-        """These lines, the first that waited, were sent."""
+        """These lines, the first that waited, were handed over."""
         with self._lock:
             self.waiting -= len(lines)
-            position = self._sent = self._sent + sum(len(line.encode()) for line in lines)
-            if self._sent == self._end > self._begin + LARGE:
-                # In this order: after a crash in between, nothing is sent twice.
-                os.ftruncate(self._file, self._begin)
-                self._sent = self._end = position = self._begin
-            self._mark(position)
+            self._sent += sum(len(_encoded(line)) for line in lines)
+            self._handed.append((self._clock(), self._sent))
+            self._settle(self._clock() - self._lag)
 
-    def _mark(self, position: int) -> None:
-        os.pwrite(self._marker, f"{position:>{WIDTH}}".encode(), self._place)
+    def _settle(self, until: float) -> None:
+        """What was handed over before some time counts as sent."""
+        before = self._settled
+        while self._handed and self._handed[0][0] <= until:
+            self._settled = self._handed.popleft()[1]
+        if self._settled == before:
+            return
+        if self._sent == self._end and self._settled > self._begin + LARGE:
+            # In this order: a crash in between does not lead to sending anything twice.
+            rest = os.pread(self._file, self._end - self._settled, self._settled)
+            shift = self._settled - self._begin
+            os.ftruncate(self._file, self._begin)
+            self._write(rest, self._begin)
+            self._handed = collections.deque((at, to - shift) for at, to in self._handed)
+            self._sent, self._end, self._settled = (
+                self._sent - shift,
+                self._end - shift,
+                self._begin,
+            )
+        self._write(f"{self._settled:>{WIDTH}}".encode(), self._place)
+
+    def _write(self, data: bytes, place: int) -> None:
+        while data:
+            written = os.pwrite(self._file, data, place)
+            data, place = data[written:], place + written
 
     def close(self) -> None:
         """Close the file, and remove it if nothing is left in it."""
         with self._lock:
-            if not self.waiting:
+            if self._file < 0:
+                return
+            if self.waiting:
+                with contextlib.suppress(OSError):
+                    self._settle(float("inf"))
+                    self._restore()
+            else:
                 with contextlib.suppress(OSError):
                     self.path.unlink()
             os.close(self._file)
-            os.close(self._marker)
+            self._file = -1
+
+    def _restore(self) -> None:
+        """Write the file again if somebody has removed it."""
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(os.pread(self._file, self._end, 0))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(data: bytes) -> str:
+    # What is no text is told from JSON later, and must have the same length then.
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _head(line: bytes) -> tuple[dict[str, Any], int] | None:
     try:
         found = json.loads(line)
-        return found["_run"], int(found["_sent"])
+        run, sent = found["_run"], int(found["_sent"])
     except (ValueError, KeyError, TypeError):
         return None
+    return (run, sent) if isinstance(run, dict) else None
 
 
 def head_of(path: Path) -> tuple[dict[str, Any], int] | None:
@@ -140,7 +203,6 @@ def _claim(file: int, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(file)
         raise LogFileError(
             f"{str(path)!r} is in use: its rows are being sent by another process, or by another "
             "logger of this one."

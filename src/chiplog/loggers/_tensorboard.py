@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -32,84 +35,119 @@ class TensorBoardLogger(TrackerLogger):
 
     title = "TensorBoard"
     modes = ("offline",)
+    _chosen = ""
 
     def load(self) -> None:
         """Import tensorboardX, and choose the directory."""
         self._x = load("tensorboardX", "TensorBoardLogger", "tensorboard")
         load("tensorboardX.summary", "TensorBoardLogger", "tensorboard")
         self.check_known(["filename_suffix"], "TensorBoard")
-        words = self._made_with[1]
-        if not words.get("run_id"):
-            self.run_id = (
-                self._seed or self.name or f"{time.strftime('%Y%m%d-%H%M%S')}-{self.run_id[:4]}"
-            )
-        given = words.get("project") or words.get("experiment")
-        above = Path(self.directory or "runs").joinpath(*filter(None, [given, self.group]))
-        self.path = above / self.run_id
-        number = 1
-        while self.resume == "never" and self._existing is None and _has_events(self.path):
-            number += 1
-            self.path = above / f"{self.run_id}-{number}"
-        self.run_id = self.path.name
+        directory = self.directory or Path("runs")
+        above = directory.joinpath(*filter(None, [self.given_project, self.group])).absolute()
+        stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.unique[:4]}"
+        name = self._given_id or self._seed or self.name or stamp
+        for number in itertools.count(1):
+            self.path = above / (name if number == 1 else f"{name}-{number}")
+            try:
+                self.path.mkdir(parents=True)  # Now it is ours.
+            except FileExistsError:
+                if self.resume == "never":
+                    continue
+            break
+        self._chosen = self.path.relative_to(above).as_posix()
+
+    @property
+    def run_id(self) -> str:
+        """The directory of the run, among those of its group."""
+        return self._chosen or super().run_id
 
     def connect(self) -> None:
         """Begin a file, with the configuration in it."""
-        if self.resume == "must" and not _has_events(self.path):
-            raise ValueError(f"There is no run in {str(self.path)!r} to be resumed.")
-        self.path.mkdir(parents=True, exist_ok=True)
-        suffix = self.options.get("filename_suffix", f".{time.time_ns()}")
-        writer = self._x.event_file_writer.EventsWriter
-        self._writer = writer(str(self.path / "events"), suffix)
+        if self.resume == "must" and not any(self.path.glob("events.out.tfevents.*")):
+            raise ValueError(f"there is no run in {str(self.path)!r} to be resumed")
+        self._begin()
         about = {"config": self.config, "tags": self.tag_words, "group": self.group}
         about = {name: value for name, value in about.items() if value}
+        events = []
         if about:
             text = "\n".join(f"    {line}" for line in json.dumps(about, indent=2).splitlines())
-            self._write(0, time.time(), self._x.summary.text("config", text).value)
+            events.append(self._event(0, time.time(), self._x.summary.text("config", text).value))
         if self.config:
             flat = flat_config(self.config).items()
             simple = {k: v if isinstance(v, (str, int, float)) else str(v) for k, v in flat}
             # Without the first summary, TensorBoard finds out by itself which metrics there are.
             for summary in self._x.summary.hparams(simple, {})[1:]:
-                self._write(None, time.time(), summary.value)
+                events.append(self._event(None, time.time(), summary.value))
+        self._write(events)
+
+    def _begin(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        suffix = self.options.get("filename_suffix", "") + f".{time.time_ns()}"
+        writer = self._x.event_file_writer.EventsWriter
+        self._writer = writer(str(self.path / "events"), suffix)
         self._writer.flush()
 
     def send(self, rows: list[Row]) -> None:
         """Write one event for each row."""
+        self._write([self._event(int(row.step), row.time, self._values(row)) for row in rows])
+
+    def _values(self, row: Row) -> list[Any]:
         summary = self._x.summary
-        for row in rows:
-            step = int(row.step)
-            others = {name: at for name, at in row.steps.items() if name != row.axis}
-            if step != row.step:
-                others[row.axis] = row.step
-            values = [
-                self._x.proto.summary_pb2.Summary.Value(tag=name, simple_value=float(number))
-                for name, number in (row.scalars | others).items()
-            ]
-            for name, (counts, edges, low, high, total, squares) in row.histograms.items():
-                about = low, high, sum(counts), total, squares
-                # What is below the first edge has a place of its own.
-                values += summary.histogram_raw(name, *about, edges, [0, *counts]).value
-            for name, image in row.images.items():
-                form = "HW" if image.ndim == 2 else "HWC"
-                values += summary.image(name, image, dataformats=form).value
-            for name, text in row.texts.items():
-                values += summary.text(name, text).value
-            self._write(step, row.time, values)
-        self._writer.flush()
+        others = {name: at for name, at in row.steps.items() if name != row.axis}
+        if row.step != int(row.step):
+            others[row.axis] = row.step
+        values = [
+            self._x.proto.summary_pb2.Summary.Value(tag=name, simple_value=float(number))
+            for name, number in (row.scalars | others).items()
+        ]
+        for name, (counts, edges, low, high, total, squares) in row.histograms.items():
+            about = low, high, sum(counts), total, squares
+            # What is below the first edge has a place of its own.
+            values += summary.histogram_raw(name, *about, edges, [0, *counts]).value
+        for name, image in row.images.items():
+            form = "HW" if image.ndim == 2 else "HWC"
+            values += summary.image(name, image, dataformats=form).value
+        for name, text in row.texts.items():
+            values += summary.text(name, text).value
+        return values
+
+    def _event(self, step: int | None, at: float, values: Any) -> Any:
+        proto = self._x.proto
+        summary = proto.summary_pb2.Summary(value=values)
+        return proto.event_pb2.Event(wall_time=at, step=step, summary=summary)
+
+    def _write(self, events: list[Any]) -> None:
+        """Write all of them, or none."""
+        path = self._writer._file_name
+        size = os.path.getsize(path)
+        try:
+            for event in events:
+                self._writer.write_event(event)
+            self._writer.flush()
+        except BaseException:
+            # They will be written again, so they must not be there already.
+            with contextlib.suppress(OSError, ValueError):
+                self._writer.close()
+            os.truncate(path, size)
+            self._begin()
+            raise
 
     def finish(self, failed: bool) -> None:
         """Close the file."""
         del failed
         self._writer.close()
 
-    def _write(self, step: int | None, at: float, values: Any) -> None:
-        proto = self._x.proto
-        summary = proto.summary_pb2.Summary(value=values)
-        self._writer.write_event(proto.event_pb2.Event(wall_time=at, step=step, summary=summary))
+    def close(self, error: BaseException | None) -> None:
+        """Close the run; if only runs of `init` were logged, its directory is not needed."""
+        super().close(error)
+        if self._forked:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
+    def words(self) -> dict[str, Any]:
+        """Where the run is, wherever we are."""
+        directory = str((self.directory or Path("runs")).absolute())
+        return {**super().words(), "project": self.given_project, "directory": directory}
 
     def _native(self) -> Any:
         return self._writer
-
-
-def _has_events(path: Path) -> bool:
-    return any(path.glob("events.out.tfevents.*"))

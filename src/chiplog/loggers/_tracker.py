@@ -83,6 +83,14 @@ class TrackerLogger(WritingLogger):
     most = 1000  # Rows that `send` gets at once.
     modes: ClassVar[tuple[str, ...]] = ("offline", "online")
 
+    # Seconds for which it keeps rows in memory, where a crash takes them along.
+    lag: ClassVar[float] = 0.0
+    kinds: ClassVar[dict[str, type[TrackerLogger]]] = {}  # All that there are, by name.
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        TrackerLogger.kinds[cls.__name__] = cls
+
     def __init__(
         self,
         *,
@@ -122,12 +130,13 @@ class TrackerLogger(WritingLogger):
             known = " or ".join(map(repr, self.modes))
             raise LogValueError(f"`mode={mode!r}` is not known to {self.title}: use {known}.")
         self.name, self.group = name, group
-        self.project = project or experiment or "chiplog"
+        self.given_project = project or experiment
+        self.project = self.given_project or "chiplog"
         self.config = plain_config(config)
         self.tags = _tags(tags)
         self.resume = _resume(resume)
         self.unique = uuid.uuid4().hex[:12]  # Whatever the run is called.
-        self.run_id = run_id or (name if self.resume != "never" and name else self.unique)
+        self._given_id = run_id
         if self.resume != "never" and not (run_id or name):
             raise LogValueError(
                 f"`resume={resume!r}` needs to know which run to go on with: give the `run_id`, or "
@@ -136,13 +145,21 @@ class TrackerLogger(WritingLogger):
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
         self._rows = Rows(histograms, images)
+        if isinstance(patience, bool) or not isinstance(patience, (int, float)) or patience < 0:
+            raise LogValueError(f"`patience` is a number of seconds, not {patience!r}.")
         self._patience = patience
         waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
         self._spill = waiting.absolute()
-        self._existing: Path | None = None  # A file to go on with.
+        self._existing: Spill | None = None  # A file to go on with.
         self._outbox = Outbox(f"chiplog-{type(self).__name__}")
         self._forked = False
         self._seed: str | None = None  # What a run of `init` is called among others.
+
+    @property
+    def run_id(self) -> str:
+        """How the run can be found again."""
+        resumed = self.name if self.resume != "never" else None
+        return self._given_id or resumed or self.unique
 
     def load(self) -> None:
         """Import what is needed, and see that the options make sense. Called before the run."""
@@ -159,7 +176,8 @@ class TrackerLogger(WritingLogger):
 
     def refuses(self, error: Exception) -> bool:
         """Say whether an error means that trying again is of no use."""
-        return isinstance(error, (TypeError, ValueError)) and not isinstance(error, OSError)
+        wrong = (TypeError, ValueError, ArithmeticError)
+        return isinstance(error, wrong) and not isinstance(error, OSError)
 
     def open(self) -> None:
         """Import the tracker, so that this does not happen during the run."""
@@ -209,13 +227,14 @@ class TrackerLogger(WritingLogger):
             channel.closing = error is not None
             self._wait_for(channel, outbox)
         if channel.refusal is not None:
-            raise channel.refusal
+            raise TrackerError(self._why_not()) from channel.refusal
 
     def _wait_for(self, channel: Channel, outbox: Outbox) -> None:
         patience = 0.0 if outbox.is_given_up else self._patience
+        # Whoever is interrupted, or has waited in vain, need not wait again for the other runs.
+        outbox.is_given_up = True
         try:
-            was_ended = outbox.wait(channel, channel.over.is_set, patience)
-            # What other runs have waited for in vain need not be waited for again.
+            was_ended = outbox.wait([channel], channel.over.is_set, patience)
             outbox.is_given_up = not was_ended and channel.refusal is None
         finally:
             channel.abandon()
@@ -227,7 +246,9 @@ class TrackerLogger(WritingLogger):
                     self._spill.rmdir()  # If it is empty.
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until the tracker has everything, and say whether it has.
+        """Wait until the tracker has everything, and say whether it has; that of all runs, too.
+
+        Gives up if the tracker is away, or nothing moves for so many seconds.
 
         Examples:
             >>> class Nowhere(TrackerLogger):
@@ -239,9 +260,11 @@ class TrackerLogger(WritingLogger):
             True
         """
         self.check_open()
-        host.settle()
-        channel = self._channel
-        return self._outbox.wait(channel, lambda: not channel.waiting, timeout)
+        channels = [self._channel]
+        channels += [run._channel for run in self.runs.values() if isinstance(run, TrackerLogger)]
+        busy = [channel for channel in channels if channel.waiting]
+        arrived = self._outbox.wait(busy, lambda: not any(c.waiting for c in busy), timeout)
+        return arrived and not any(channel.refused for channel in channels)
 
     def fork(self, run: RunInfo) -> TrackerLogger:
         """Each run is one of the tracker's, with its number as `seed`, in a group together."""
@@ -255,13 +278,11 @@ class TrackerLogger(WritingLogger):
             config["base_seed"] = config["seed"]
         config["seed"] = run.number
         seed = f"seed-{run.number}"
-        given = self._made_with[1].get("run_id")
-        logger = self.remade(
-            name=f"{self.name}-{seed}" if self.name else seed,
-            group=self.group,
-            config=config,
-            run_id=f"{given}-{run.number}" if given else None,
-        )
+        logger = self.remade()
+        # Not as arguments: others may have been made with other ones.
+        logger.name, logger.group = f"{self.name}-{seed}" if self.name else seed, self.group
+        logger.config = config
+        logger._given_id = self._given_id and f"{self._given_id}-{run.number}"
         logger._outbox, logger._seed = self._outbox, seed
         return logger
 
@@ -279,15 +300,17 @@ class TrackerLogger(WritingLogger):
         """
         if self.is_open:
             self._open_run()
-            self._outbox.wait(self._channel, self._channel.connected.is_set, self._patience)
+            channel = self._channel
+            self._outbox.wait([channel], channel.connected.is_set, self._patience)
         elif self._phase == "new":
             self.check_open()
         if not self._channel.connected.is_set():
-            cause = self._channel.refusal or self._outbox.error
-            raise TrackerError(
-                f"{type(self).__name__} could not open its run: {cause or 'it takes too long'}."
-            ) from cause
+            raise TrackerError(self._why_not()) from self._channel.refusal or self._channel.error
         return self._native()
+
+    def _why_not(self) -> str:
+        reason = self._channel.refusal or self._channel.error or "it takes too long"
+        return f"{type(self).__name__} could not open its run: {reason}"
 
     def _native(self) -> Any:
         return None
@@ -319,31 +342,31 @@ class TrackerLogger(WritingLogger):
 
     def _path(self) -> Path:
         """The file in which rows wait."""
-        if self._existing is not None:
-            return self._existing
         words = [type(self).__name__, self.project, self.name or ""]
-        stem = "-".join(re.sub(r"[^\w.=-]+", "_", word) for word in words if word)
+        stem = "-".join(re.sub(r"[^\w.=-]+", "_", word, flags=re.ASCII) for word in words if word)
         return self._spill / f"{stem[-150:]}-{self.unique}.jsonl"
 
     def _new_spill(self) -> Spill:
-        about = {"logger": type(self).__name__, "unique": self.unique, "made_with": self._words()}
-        return Spill(self._path(), about)
+        if self._existing is not None:
+            return self._existing
+        words = {word: value for word, value in self.words().items() if _is_json(value)}
+        about = {"logger": type(self).__name__, "unique": self.unique, "made_with": words}
+        return Spill(self._path(), about, self.lag)
 
-    def _words(self) -> dict[str, Any]:
-        """What such a logger is made with, as far as it can be written down."""
-        words = {
+    def words(self) -> dict[str, Any]:
+        """What such a logger is made with, wherever and whenever that is done."""
+        return {
             "name": self.name,
             "project": self.project,
             "config": self.config,
             "tags": self.tags,
             "group": self.group,
             "run_id": self.run_id,
-            "directory": self.directory and str(self.directory),
+            "directory": str(self.directory or Path().absolute()),
             "mode": self.mode,
             "resume": "must" if self.resume == "must" else "allow",
             **self.options,
         }
-        return {word: value for word, value in words.items() if _is_json(value)}
 
 
 def _is_json(value: Any) -> bool:

@@ -35,6 +35,7 @@ class TrackioLogger(TrackerLogger):
 
     title = "Trackio"
     most = 1
+    lag = 5.0
 
     def load(self) -> None:
         """Import trackio, with its files in the directory."""
@@ -53,6 +54,10 @@ class TrackioLogger(TrackerLogger):
                 "TrackioLogger is to be online, but does not know where. Give it a `space_id` or a "
                 "`server_url`."
             )
+
+    def words(self) -> dict[str, Any]:
+        """Where the run is, whatever the environment says later."""
+        return {**super().words(), "directory": str(_place(self._trackio))}
 
     def connect(self) -> None:
         """Open a run, next to others of this process."""
@@ -109,7 +114,7 @@ def _load(directory: Path | None) -> Any:
             else:
                 os.environ[PLACE] = before
     trackio = sys.modules["trackio"]
-    there = Path(trackio.utils.TRACKIO_DIR).absolute()
+    there = _place(trackio)
     if there != directory:
         raise LogValueError(
             f"Trackio keeps its files in {str(there)!r}, since it was imported before "
@@ -117,6 +122,10 @@ def _load(directory: Path | None) -> Any:
             f"directory, or set {PLACE} before anything imports trackio."
         )
     return trackio
+
+
+def _place(trackio: Any) -> Path:
+    return Path(trackio.utils.TRACKIO_DIR).absolute()
 
 
 def _open(name: str) -> str:

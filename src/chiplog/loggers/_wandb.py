@@ -29,6 +29,7 @@ class WandbLogger(TrackerLogger):
 
     title = "wandb"
     most = 1  # Those before one that fails must not be sent again.
+    lag = 5.0
     modes = ("offline", "online", "disabled", "shared")
 
     def load(self) -> None:
@@ -42,6 +43,10 @@ class WandbLogger(TrackerLogger):
                 "set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
             )
         self._drawn: set[str] = set()
+
+    def words(self) -> dict[str, Any]:
+        """Whatever the environment says later."""
+        return {**super().words(), "mode": self._mode}
 
     def connect(self) -> None:
         """Open a run, next to others of this process."""
@@ -70,6 +75,7 @@ class WandbLogger(TrackerLogger):
                 values[name] = self._wandb.Histogram(np_histogram=edges)
             for name, image in row.images.items():
                 values[name] = self._wandb.Image(image)
+            values = {_open(name): value for name, value in values.items()}
             for name in values:
                 if name not in self._drawn:
                     self._drawn.add(name)
@@ -93,3 +99,8 @@ class WandbLogger(TrackerLogger):
 
     def _native(self) -> Any:
         return self._run
+
+
+def _open(name: str) -> str:
+    """A name that is not wandb's own."""
+    return f"value/{name}" if name.startswith("_") else name
