@@ -40,6 +40,11 @@ with chiplog.loggers.CompositeLogger(chiplog.loggers.JsonlLogger("log.jsonl")) a
     y, m = logger.tap(f, logger.init(jax.random.key(0)), argnames="x")(y, n=4)
     y, m = logger.spool(f, interval=10)(y)
     logger.log({"y": y}, 3)
+with chiplog.loggers.WandbLogger(project="p", config={"lr": 1e-3}, entity="me") as tracker:
+    assert_type(tracker, chiplog.loggers.WandbLogger)
+    y, m = tracker.tap(f)(y)
+    assert_type(tracker.flush(), bool)
+assert_type(chiplog.loggers.replay("chiplog-unsent", to="mlflow"), int)
 assert_type(logger.every(3), chiplog.Logger[typing.Any])
 y, m = chiplog.progress(f, depth=1)(y)
 state: dict[str, jax.Array] = {"y": y}
