@@ -80,6 +80,33 @@ def test_names_that_are_wandbs_own_are_kept_under_another(make, tmp_path):
     assert (file.history[0]["value/_step"], file.history[0]["value/_timestamp"]) == (5, 6)
 
 
+def alone(**more):
+    """The environment of a process that has a wandb of its own."""
+    return {**{name: x for name, x in os.environ.items() if name != "WANDB_SERVICE"}, **more}
+
+
+def test_a_server_that_is_not_there_stops_nothing(tmp_path):
+    program = """
+import sys, time
+from chiplog.loggers import WandbLogger
+begun = time.monotonic()
+with WandbLogger(directory=sys.argv[1], mode="online", patience=1) as logger:
+    opened = time.monotonic()
+    for i in range(100):
+        logger.log({"x": i}, i)
+    assert time.monotonic() - opened < 5
+print("over")
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    env = alone(WANDB_API_KEY="0123456789" * 4, WANDB_BASE_URL="http://127.0.0.1:9")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == "over\n"
+    assert "UnsentWarning: WandbLogger could not send 100 rows" in done.stderr
+    assert replay(tmp_path / "chiplog-unsent", mode="offline") == 100
+    (path,) = (tmp_path / "wandb").rglob("offline-run-*/*.wandb")
+    assert [row["x"] for row in WandbFile(path).history] == list(range(100))
+
+
 def test_a_killed_process_loses_nothing(tmp_path):
     program = """
 import sys, time
@@ -92,8 +119,7 @@ with WandbLogger(directory=sys.argv[1]) as logger:
     time.sleep(1000)
 """
     command = [sys.executable, "-c", program, str(tmp_path)]
-    env = {name: x for name, x in os.environ.items() if name != "WANDB_SERVICE"}  # One of its own.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=alone()) as process:
         assert process.stdout.readline() == "flushed\n"
         process.kill()
     replay(tmp_path / "chiplog-unsent")

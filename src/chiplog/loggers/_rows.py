@@ -66,10 +66,11 @@ class Rows:
                 f"`histograms` is a number, above which arrays become histograms, or None, not "
                 f"{histograms!r}."
             )
-        patterns = [images] if isinstance(images, str) else images
-        if not isinstance(patterns, Iterable) or not all(isinstance(p, str) for p in patterns):
+        many = isinstance(images, Iterable) and not isinstance(images, str)
+        patterns: tuple[Any, ...] = tuple(images) if many else (images,)
+        if not all(isinstance(pattern, str) for pattern in patterns):
             raise LogTypeError(f"`images` are names, or patterns of names, not {images!r}.")
-        self._histograms, self._images = histograms, tuple(patterns)
+        self._histograms, self._images = histograms, patterns
         self._told: set[str] = set()
 
     def row(self, record: Record) -> Row:

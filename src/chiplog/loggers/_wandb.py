@@ -43,6 +43,7 @@ class WandbLogger(TrackerLogger):
                 "set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
             )
         self._drawn: set[str] = set()
+        self._attempts = 0
 
     def words(self) -> dict[str, Any]:
         """Whatever the environment says later."""
@@ -50,6 +51,11 @@ class WandbLogger(TrackerLogger):
 
     def connect(self) -> None:
         """Open a run, next to others of this process."""
+        # An id that could not be opened is in use from then on, until the process ends.
+        again = f"-{self._attempts}" if self._attempts and not self._given_id else ""
+        self._attempts += 1
+        # By default it is tried for 90 seconds, and the process would not end before that.
+        timeout = min(max(self._patience, 5.0), 90.0)
         self._run = self._wandb.init(
             **{
                 "project": self.project,
@@ -57,11 +63,12 @@ class WandbLogger(TrackerLogger):
                 "config": self.config,
                 "tags": self.tag_words,
                 "group": self.group,
-                "id": self.run_id,
+                "id": self.run_id + again,
                 "resume": None if self.resume == "never" else self.resume,
                 "dir": self.directory,
                 "mode": self._mode,
                 "reinit": "create_new",
+                "settings": self._wandb.Settings(init_timeout=timeout),
                 **self.options,
             }
         )
