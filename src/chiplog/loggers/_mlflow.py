@@ -22,6 +22,7 @@ AT_ONCE = 1000  # Metrics that MLflow takes in one call,
 PARAMS = 100  # and parameters.
 TAG = "chiplog.run_id"
 UNIQUE = "chiplog.unique"
+SQLITE = "sqlite:///"
 REFUSED = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST"}
 
 
@@ -79,10 +80,13 @@ class MlflowLogger(TrackerLogger):
                     f"MLflow does not keep runs in plain files any more, which is what "
                     f"`tracking_uri={uri!r}` asks for. Use a database: 'sqlite:///{path}.db'."
                 )
+            if uri.startswith(SQLITE):  # Wherever we are when it is gone on with.
+                uri = SQLITE + os.path.abspath(uri.removeprefix(SQLITE))
             return uri, artifacts
         directory = (self.directory or Path()).absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        return f"sqlite:///{directory / 'mlflow.db'}", artifacts or (directory / "mlruns").as_uri()
+        artifacts = artifacts or (directory / "mlruns" / _word(self.project)).as_uri()
+        return f"{SQLITE}{directory / 'mlflow.db'}", artifacts
 
     def words(self) -> dict[str, Any]:
         """Where the run is, whatever the environment says later."""
@@ -95,10 +99,9 @@ class MlflowLogger(TrackerLogger):
         self._client = client = self._mlflow.MlflowClient(tracking_uri=self._uri)
         experiment = client.get_experiment_by_name(self.project)
         if experiment is None:
-            where = self._artifacts and f"{self._artifacts}/{_word(self.project)}"
             # Else MLflow's pages show it as one of language models, without curves.
             kind = {"mlflow.experimentKind": "custom_model_development"}
-            number = client.create_experiment(self.project, artifact_location=where, tags=kind)
+            number = client.create_experiment(self.project, self._artifacts, kind)
         else:
             number = experiment.experiment_id
         run = self._find(number)
