@@ -15,8 +15,9 @@ from chiplog.loggers import WandbLogger, replay
 from chiplog.testing import LoggerContract
 
 
-def files(directory):
-    return [WandbFile(path) for path in sorted((directory / "wandb").rglob("*.wandb"))]
+def files(directory, are_closed=True):
+    paths = sorted((directory / "wandb").rglob("*.wandb"))
+    return [WandbFile(path, are_closed) for path in paths]
 
 
 def file_of(logger):
@@ -123,8 +124,11 @@ with WandbLogger(directory=sys.argv[1]) as logger:
         assert process.stdout.readline() == "flushed\n"
         process.kill()
     replay(tmp_path / "chiplog-unsent")
-    assert {row["x"] for file in files(tmp_path) for row in file.history} == set(range(300))
-    assert len({file.run.run_id for file in files(tmp_path)}) == 1
+    *_, last = sorted((tmp_path / "wandb").rglob("*.wandb"))
+    assert WandbFile(last).exit_code == 0  # That of what was replayed.
+    found = files(tmp_path, are_closed=False)
+    assert {row["x"] for file in found for row in file.history} == set(range(300))
+    assert len({file.run.run_id for file in found}) == 1
 
 
 def test_every_seed_is_a_run(make, tmp_path):

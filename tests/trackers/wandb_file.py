@@ -5,6 +5,7 @@ See https://github.com/google/leveldb/blob/main/doc/log_format.md; wandb puts se
 
 import json
 import struct
+import time
 
 BLOCK = 32768
 HEADER = 7
@@ -22,6 +23,8 @@ def chunks(data):
         if kind == 0:
             at += left
             continue
+        if at + HEADER + size > len(data):  # It is not all there.
+            return
         parts.append(data[at + HEADER : at + HEADER + size])
         at += HEADER + size
         if kind in (FULL, LAST):
@@ -50,9 +53,19 @@ def items(protos):
 
 
 class WandbFile:
-    """What is in the file of one run."""
+    """What is in the file of one run.
 
-    def __init__(self, path):
+    wandb writes it from a process of its own, which may be a moment behind when a run was closed.
+    """
+
+    def __init__(self, path, is_closed=True):
+        end = time.monotonic() + 30
+        self._read(path)
+        while is_closed and self.exit_code is None and time.monotonic() < end:
+            time.sleep(0.05)
+            self._read(path)
+
+    def _read(self, path):
         self.history, self.metrics, self.config, self.summary = [], {}, {}, {}
         self.run = self.exit_code = None
         for record in records(path):
