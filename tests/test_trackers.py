@@ -5,8 +5,10 @@ import json
 import logging
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -343,6 +345,43 @@ def test_what_a_tracker_may_still_have_in_memory_is_not_counted_as_sent(tmp_path
     assert spill.path.stat().st_size < 3 << 20
     spill.close()
     assert not spill.path.exists()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["append", "send", "wait"]), st.integers(1, 8)), max_size=60)
+)
+def test_whatever_happens_to_a_file_nothing_is_lost_or_repeated(actions):
+    """A model: rows that were appended, those handed over and when, and those that are safe."""
+    now, appended, handed = 0.0, 0, []
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chiplog.loggers._spill.LARGE", 300)
+        patch.setattr("chiplog.loggers._spill.PIECE", 50)
+        path, copy = Path(place, "rows.jsonl"), Path(place, "copy.jsonl")
+        spill = Spill(path, {}, lag=5.0, clock=lambda: now)
+        for action, count in actions:
+            if action == "append":
+                rows = range(appended, appended + count)
+                spill.append("".join(f'{{"_step": {i}}}\n' for i in rows), count)
+                appended += count
+            elif action == "send":
+                lines = spill.read(count)
+                steps = [json.loads(line)["_step"] for line in lines]
+                assert steps == list(range(len(handed), min(len(handed) + count, appended)))
+                handed += [now] * len(lines)
+                spill.done(lines)
+            else:
+                now += count
+            assert spill.waiting == appended - len(handed)
+            copy.write_bytes(path.read_bytes())  # What is left if the process is killed here.
+            again = Spill(copy, {})
+            left = [json.loads(line)["_step"] for line in again.read(10**6)]
+            again.close()
+            first = left[0] if left else appended
+            assert left == list(range(first, appended))
+            assert first <= len(handed)
+            assert all(at <= now - 5 for at in handed[:first])
+        spill.close()
+        assert path.exists() == (appended > len(handed))
 
 
 def test_a_file_that_was_removed_is_there_again(tmp_path):
