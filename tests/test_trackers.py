@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import random
 import subprocess
 import sys
 import tempfile
@@ -587,6 +588,39 @@ def test_a_run_that_fails_does_not_hold_up_the_others(make, site):
             jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
     assert [len(site.runs[f"seed-{i}"].rows) for i in range(3)] == [0, 6, 6]
     assert [site.runs[f"seed-{i}"].ended for i in range(3)] == [None, "well", "well"]
+
+
+def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path, monkeypatch):
+    monkeypatch.setattr("chiplog.loggers._outbox.PAUSES", (0.001, 0.002))
+    monkeypatch.setattr("chiplog.loggers._outbox.ATTEMPTS", 10**6)
+    monkeypatch.setattr("chiplog.loggers._outbox.LINGER", 0.001)
+    chance = random.Random(0)
+
+    class Shaky(ToSite):
+        def connect(self):
+            if chance.random() < 0.5:
+                raise ConnectionError
+            super().connect()
+
+        def send(self, rows):
+            if chance.random() < 0.3:
+                raise OSError
+            super().send(rows)
+
+    def train(x):
+        def body(x):
+            chiplog.log({"x": x})
+            return x + 1
+
+        return jax.lax.while_loop(lambda x: x < 40, body, x)
+
+    starts = jnp.arange(20.0)
+    with Shaky(site=site, directory=tmp_path) as logger:
+        jax.jit(jax.vmap(lambda x: logger.tap(train, logger.init(x.astype(int)))(x)))(starts)
+    for i in range(20):
+        assert site.runs[f"seed-{i}"].numbers() == list(range(i, 40))
+        assert site.runs[f"seed-{i}"].ended == "well"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_loggers_with_arguments_of_their_own_have_seeds(site, tmp_path):
