@@ -369,9 +369,11 @@ def test_whatever_happens_to_a_file_nothing_is_lost_or_repeated(actions):
                 steps = [json.loads(line)["_step"] for line in lines]
                 assert steps == list(range(len(handed), min(len(handed) + count, appended)))
                 handed += [now] * len(lines)
-                spill.done(lines)
+                if lines:
+                    spill.done(lines)
             else:
                 now += count
+                assert spill.tick() == any(at > now - 5 for at in handed)
             assert spill.waiting == appended - len(handed)
             copy.write_bytes(path.read_bytes())  # What is left if the process is killed here.
             again = Spill(copy, {})
@@ -381,6 +383,7 @@ def test_whatever_happens_to_a_file_nothing_is_lost_or_repeated(actions):
             assert left == list(range(first, appended))
             assert first <= len(handed)
             assert all(at <= now - 5 for at in handed[:first])
+            assert action != "wait" or first == sum(at <= now - 5 for at in handed)
         spill.close()
         assert path.exists() == (appended > len(handed))
 
@@ -534,7 +537,7 @@ def test_lines_that_are_no_rows_are_put_aside(make, site, tmp_path):
         file.write(b'\xff\xfe\n{"x": 1}\n5\n{"_step": 2, "x": 2}\n')
     site.is_away.clear()
     with pytest.warns(UnsentWarning, match="did not take 3 rows"):
-        assert replay(left, site=site) == 6
+        assert replay(left, site=site) == 3
     assert site.runs["one"].numbers() == [0, 1, 2]
     (aside,) = waiting_files(tmp_path)
     assert aside.read_bytes().splitlines()[1:] == [b"\xff\xfe", b'{"x": 1}', b"5"]
@@ -578,16 +581,56 @@ def test_flush_is_about_all_runs_and_about_what_was_refused(make, site):
 def test_a_run_that_fails_does_not_hold_up_the_others(make, site):
     class OneIsWrong(ToSite):
         def send(self, rows):
-            if self.config.get("seed") == 0:
+            if self.config.get("seed") == 2:  # Which is closed first.
                 raise RuntimeError("not this one")
             super().send(rows)
+
+        def finish(self, failed):
+            time.sleep(0.1)
+            super().finish(failed)
 
     with pytest.warns(UnsentWarning, match=r"could not send 6 rows \(RuntimeError: not this one"):
         with OneIsWrong(site=site, directory=make().directory) as logger:
             states = jax.vmap(logger.init)(jnp.arange(3))
             jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
-    assert [len(site.runs[f"seed-{i}"].rows) for i in range(3)] == [0, 6, 6]
-    assert [site.runs[f"seed-{i}"].ended for i in range(3)] == [None, "well", "well"]
+    assert [len(site.runs[f"seed-{i}"].rows) for i in range(3)] == [6, 6, 0]
+    assert [site.runs[f"seed-{i}"].ended for i in range(3)] == ["well", "well", None]
+
+
+def test_who_interrupts_the_end_does_not_wait_for_any_run(make, site):
+    site.answers.clear()
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    begun = time.monotonic()
+    with pytest.warns(UnsentWarning, match="could not send 18 rows of 3 runs"):
+        with pytest.raises(KeyboardInterrupt), make(name=None, patience=60) as logger:
+            states = jax.vmap(logger.init)(jnp.arange(3))
+            jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+            chiplog.flush()
+            waits = iter([interrupted])
+            wait = logger._outbox.wait
+            logger._outbox.wait = lambda *args: next(waits, wait)(*args)
+    assert time.monotonic() - begun < 30
+    site.answers.set()
+
+
+def test_threads_end_with_their_loggers(make, site, tmp_path):
+    class Refusing(ToSite):
+        def connect(self):
+            raise ValueError("never")
+
+    def threads():
+        return [t for t in threading.enumerate() if t.name.startswith("chiplog-")]
+
+    with make():
+        pass
+    with pytest.raises(TrackerError), Refusing(site=site, directory=tmp_path):
+        pass
+    for thread in threads():
+        thread.join(10)
+    assert threads() == []
 
 
 def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path, monkeypatch):

@@ -99,10 +99,10 @@ def test_everything_that_can_be_shown_arrives(make, tmp_path):
 
     (image,) = [v for k, v in files("images").items() if "colours" in k and k.endswith("png")]
     np.testing.assert_array_equal(np.asarray(Image.open(image)), COLOURS)
-    ((_, text),) = files("texts").items()
+    ((_, text),) = files("texts/note").items()
     with open(text, encoding="utf-8") as file:
         assert file.read() == TEXT
-    ((_, counted),) = files("histograms").items()
+    ((_, counted),) = files("histograms/numbers").items()
     with open(counted) as file:
         assert sum(json.load(file)["counts"]) == len(NUMBERS)
     assert run.data.params == {"lr": "0.5", "a.b": "1"}
@@ -155,6 +155,40 @@ def test_names_that_would_become_the_same_stay_apart(make):
     with make(name="apart") as logger:
         logger.log({"a@b": 1.0, "a#b": 2.0, "ä": 3.0}, 0)
     assert runs(logger)["apart"].data.metrics == {"a_b": 1.0, "a_b_2": 2.0, "ä": 3.0}
+
+
+def test_files_are_there_once_each(make, monkeypatch):
+    with make(name="files") as logger:
+        _ = logger.native
+        client, log_text, failed = logger._client, logger._client.log_text, []
+
+        def fail_once(*args):
+            if not failed:
+                failed.append(True)
+                raise OSError("not now")
+            log_text(*args)
+
+        monkeypatch.setattr(client, "log_text", fail_once)
+        logger.log({"i": COLOURS, "a/b": "first", "a-b": "second", "w" * 300: NUMBERS}, 0)
+        logger.log({"c/../d": 1.0, "a/b": "third"}, 0)
+    run, files = logger.native.info.run_id, client.list_artifacts
+    assert len([f for f in files(run, "images") if f.path.endswith(".png")]) == 1
+    assert len(files(run, "texts/a/b")) == 2
+    assert len(files(run, "texts/a-b")) == 1
+    assert client.get_run(run).data.metrics["c/d"] == 1.0
+
+
+def test_a_run_that_was_never_opened_is_a_new_one_when_replayed(make, monkeypatch, tmp_path):
+    with make(name="one", run_id="mine") as logger:
+        logger.log({"x": 1.0}, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowLogger, "connect", lambda self: (_ for _ in ()).throw(OSError("no")))
+        with pytest.warns(UnsentWarning), make(name="two", run_id="mine", spill=tmp_path) as logger:
+            logger.log({"x": 2.0}, 0)
+    assert replay(tmp_path) == 1
+    found = runs(logger)
+    assert history(logger, found["one"], "x") == [(0, 1.0)]
+    assert history(logger, found["two"], "x") == [(0, 2.0)]
 
 
 def test_what_is_replayed_goes_where_it_was_meant_to(place, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Files for TensorBoard, read back with its own reader."""
 
 import io
-import itertools
 
 import numpy as np
 import pytest
@@ -129,23 +128,41 @@ def test_a_row_that_cannot_be_written_does_not_repeat_the_others(make, monkeypat
 
 
 def test_a_write_that_fails_halfway_is_undone(make):
+    class Halfway:
+        """A file on a disk that is full for a moment."""
+
+        def __init__(self, file):
+            self.file, self.failed = file, False
+
+        def write(self, data):
+            if self.failed or len(data) < 500:
+                return self.file.write(data)
+            self.failed = True
+            self.file.write(data[: len(data) // 2])
+            raise OSError("no space left")
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
     with make() as logger:
-        writer, count = logger.native, itertools.count()
-        write = writer.write_event
-
-        def fail_once(event):
-            write(event)
-            writer.flush()
-            if next(count) == 50:
-                raise OSError("the disk is gone")
-
-        writer.write_event = fail_once
+        logger._file = Halfway(logger.native)
         with logger._channel._busy:
             for i in range(100):
                 logger.log({"x": i}, i)
             chiplog.flush()
+    assert logger._file.failed
     found = TestTensorBoardLogger().read(logger)
     assert [row["x"] for _, row in found] == list(range(100))
+
+
+def test_names_stay_in_the_directory(make, tmp_path):
+    for name, place in {"../up": "up", "/abs": "abs", "a/b/": "a/b", "a/./c": "a/c"}.items():
+        with make(name=name) as logger:
+            logger.log({"x": 1}, 0)
+        assert logger.path == tmp_path / place
+    with pytest.raises(TrackerError), make(name="none", resume="must"):
+        pass
+    assert not (tmp_path / "none").exists()
 
 
 def test_two_at_once_have_two_directories(make, tmp_path):

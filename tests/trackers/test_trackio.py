@@ -13,8 +13,8 @@ import pytest
 from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
 from PIL import Image
 
-from chiplog.errors import LogTypeError, LogValueError
-from chiplog.loggers import TrackioLogger
+from chiplog.errors import LogTypeError, LogValueError, UnsentWarning
+from chiplog.loggers import TrackioLogger, replay
 from chiplog.testing import LoggerContract
 
 
@@ -97,6 +97,21 @@ def test_a_run_can_be_gone_on_with(make):
         with make(run_id="again", resume=True) as logger:
             logger.log({"x": start}, start)
     assert database(logger).run("again") == [(0, {"x": 0}), (10, {"x": 10})]
+
+
+def test_a_run_that_was_never_opened_is_a_new_one_when_replayed(make, monkeypatch, tmp_path):
+    with make(name="one") as logger:
+        logger.log({"x": 0}, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrackioLogger, "connect", lambda self: (_ for _ in ()).throw(OSError("no")))
+        with pytest.warns(UnsentWarning), make(name="one", spill=tmp_path) as logger:
+            logger.log({"x": 7}, 7)
+    assert replay(tmp_path) == 1
+    with sqlite3.connect(logger.directory / f"{logger.project}.db") as connection:
+        found = connection.execute("select run_id, step from metrics order by id").fetchall()
+    connection.close()
+    assert [step for _, step in found] == [0, 7]
+    assert len({run for run, _ in found}) == 2
 
 
 def test_names_that_are_trackios_own_are_kept_under_another(make):

@@ -160,6 +160,24 @@ def test_a_run_can_be_gone_on_with(make, tmp_path):
     assert [file.run.run_id for file in files(tmp_path)] == ["again", "again"]
 
 
+def test_a_run_that_opens_at_the_second_attempt_has_the_id_that_it_says(
+    make, tmp_path, monkeypatch
+):
+    with make() as logger:
+        init, failed = logger._wandb.init, []
+
+        def fail_once(**words):
+            if not failed:
+                failed.append(words["id"])
+                raise OSError("not now")
+            return init(**words)
+
+        monkeypatch.setattr(logger._wandb, "init", fail_once)
+        logger.log({"x": 1}, 0)
+    assert logger.run_id == f"{failed[0]}-2"
+    assert file_of(logger).run.run_id == logger.run_id
+
+
 def test_the_run_itself_can_be_had(make, tmp_path):
     with make() as logger:
         logger.log({"x": 1}, 0)

@@ -60,6 +60,7 @@ class MlflowLogger(TrackerLogger):
             # It would try for minutes, and we try again ourselves. There is no other way to say so.
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         self._keys: dict[str, str] = {}  # What MLflow calls them, by name.
+        self._filed: set[tuple[str, str]] = set()  # Images of rows that may be sent again.
         self._last: dict[Any, int] = {}  # When the same was last logged, in milliseconds.
 
     def _places(self) -> tuple[str, str | None]:
@@ -165,6 +166,7 @@ class MlflowLogger(TrackerLogger):
             self._client.log_batch(self._number, metrics=some, synchronous=True)
         for row in rows:
             self._send_files(row)
+        self._filed.clear()
         # Not before all of it was sent: the same rows must become the same metrics again.
         self._last = {what: at for what, at in last.items() if at >= now}
 
@@ -190,16 +192,19 @@ class MlflowLogger(TrackerLogger):
         return self._keys[name]
 
     def _send_files(self, row: Row) -> None:
-        client, run, step = self._client, self._number, int(row.step)
+        client, run, step, at = self._client, self._number, int(row.step), int(1000 * row.time)
+        place = f"{step:08}-{at}"
         for name, image in row.images.items():
             key = re.sub(r"[^\w.\- /]", "_", self._key(name), flags=re.ASCII)
-            at = int(1000 * row.time)
-            client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
+            # These would be there twice if they were sent again.
+            if (key, place) not in self._filed:
+                client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
+                self._filed.add((key, place))
         for name, text in row.texts.items():
-            client.log_text(run, text, f"texts/{_word(name)}-{step:08}.txt")
+            client.log_text(run, text, f"texts/{self._key(name)}/{place}.txt")
         for name, counted in row.histograms.items():
-            file = f"histograms/{_word(name)}-{step:08}.json"
-            client.log_dict(run, {"step": step, **counted._asdict()}, file)
+            about = {"step": step, **counted._asdict()}
+            client.log_dict(run, about, f"histograms/{self._key(name)}/{place}.json")
 
     def finish(self, failed: bool) -> None:
         """Say how the run ended."""
@@ -231,8 +236,8 @@ class MlflowLogger(TrackerLogger):
 
 def _clean(name: str) -> str:
     """A name that MLflow takes; it may have slashes."""
-    clean = re.sub(r"/+", "/", re.sub(r"[^\w.\- :/]", "_", name))
-    return clean.strip("/.")[:250] or "_"
+    clean = re.sub(r"[^\w.\- :/]", "_", name)[:240]
+    return "/".join(part for part in clean.split("/") if part.strip(".")) or "_"
 
 
 def _word(name: str) -> str:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from .._host import logger as reports
 from ..errors import LogFileError, UnsentWarning
 from ._rows import Row, from_line
 from ._spill import Spill
 
+TICK = 1.0  # Seconds between two looks at what counts as sent.
 LINGER = 0.2  # Seconds between two rounds, for rows to gather.
 PAUSES = (0.25, 30.0)  # Seconds after the first failure, and at most; in between they double.
 ATTEMPTS = 4  # At the end, if the tracker was there before.
@@ -43,6 +45,9 @@ class Tracker(Protocol):
 
     def refuses(self, error: Exception) -> bool:
         """Whether it will never take what it has just been given."""
+
+    def about(self) -> dict[str, Any]:
+        """What has to be known to go on with the run."""
 
 
 class Channel:
@@ -161,6 +166,8 @@ class Channel:
             reports.error("%s could not open its run.", self.title, exc_info=error)
             return
         self.connected.set()
+        if self.spill is not None:
+            self.spill.update(self.tracker.about())
 
     def _send(self) -> None:
         assert self.spill is not None
@@ -207,7 +214,9 @@ class Channel:
         assert self.spill is not None
         if self.aside is None:
             path = self.spill.path
-            self.aside = Spill(path.with_name(f"{path.stem}-refused.jsonl"), self.spill.run)
+            stem = path.stem.partition("-refused")[0]
+            aside = path.with_name(f"{stem}-refused-{uuid.uuid4().hex[:6]}.jsonl")
+            self.aside = Spill(aside, self.spill.run)
             reports.warning(
                 "%s does not take a row: %s: %s. It is kept in %s, and so are others like it.",
                 self.title,
@@ -233,6 +242,12 @@ class Channel:
                 self._end()
             finally:
                 self._busy.release()
+        elif self.spill is not None:
+            self.spill.leave()
+
+    def tick(self) -> bool:
+        """See what counts as sent by now; say whether there is anything that does not yet."""
+        return self.spill is not None and self.spill.tick()
 
 
 class NoRowError(ValueError):
@@ -252,7 +267,8 @@ class Outbox:
         self._warned = False
         self._progress = 0  # Pieces of work that were done.
         self._left: list[Channel] = []
-        self.is_given_up = False  # By somebody who waited for it, and nothing was done since.
+        self._given_up_at = -1  # By somebody who waited, after so many pieces.
+        self.is_interrupted = False
 
     def add(self, channel: Channel) -> None:
         """Take on a channel."""
@@ -269,6 +285,15 @@ class Outbox:
         if not self._news.is_set():
             self._news.set()
 
+    def give_up(self) -> None:
+        """Somebody has waited in vain."""
+        self._given_up_at = self._progress
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether waiting was of no use before, and nothing was done since."""
+        return self.is_interrupted or self._given_up_at == self._progress
+
     def wait(self, channels: list[Channel], done: Callable[[], bool], patience: float) -> bool:
         """Wait until something is done; give up if a tracker is away, or nothing moves."""
         begun = moved = time.monotonic()
@@ -284,9 +309,12 @@ class Outbox:
             now = time.monotonic()
             if self._progress != seen:
                 seen, moved = self._progress, now
-            is_away = all(c.failures >= n for c, n in zip(channels, enough, strict=True))
-            if is_away or now - moved > patience or any(c.refusal for c in channels):
+            if now - moved > patience:
                 return False
+            if not any(
+                c.has_work and c.failures < n for c, n in zip(channels, enough, strict=True)
+            ):
+                return done()  # Those that are left are away.
             if now - begun > TALK and not talked:
                 talked = True
                 reports.warning(
@@ -315,7 +343,8 @@ class Outbox:
                 f"them later with `chiplog.loggers.replay({path!r})`{way}."
             )
         for channel in self._left:
-            if not channel.was_ended and not channel.waiting and channel.refusal is None:
+            began = channel.wanted or channel.connected.is_set()
+            if began and not (channel.was_ended or channel.waiting or channel.refusal):
                 what = "close" if channel.connected.is_set() else "open"
                 _warn(f"{channel.title} could not {what} its run{_reason(channel)}.")
             if channel.aside is not None:
@@ -324,7 +353,8 @@ class Outbox:
 
     def _work(self) -> None:
         while True:
-            self._news.wait()
+            late = [channel.tick() for channel in tuple(self._channels)]
+            self._news.wait(TICK if any(late) else None)
             self._news.clear()
             hurried = self._hurry.is_set()
             self._hurry.clear()
@@ -347,7 +377,6 @@ class Outbox:
                 channel.work()
                 if channel.error is None:
                     self._progress += 1
-                    self.is_given_up = False
                     if had_failed:
                         reports.info("%s sends again.", channel.title)
                 elif not self._warned:

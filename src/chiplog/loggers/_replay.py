@@ -14,7 +14,7 @@ from ._paths import StrPath
 from ._rows import as_line, from_line
 from ._spill import Spill, head_of
 from ._tensorboard import TensorBoardLogger
-from ._tracker import TrackerLogger
+from ._tracker import TrackerLogger, remove_if_empty
 from ._trackio import TrackioLogger
 from ._wandb import WandbLogger
 
@@ -59,7 +59,10 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
         raise LogFileError(f"There is no file {str(path)!r}.")
     run, start = head_of(path) or (None, 0)
     if run is not None and to is None:
-        return _go_on(path, _made(run["logger"], {**run["made_with"], **words}))
+        made_with = dict(run["made_with"])
+        if run["connected"] and made_with["resume"] == "never":
+            made_with["resume"] = "allow"  # It is there by now.
+        return _go_on(path, _made(run["logger"], {**made_with, **words}))
     if to is None:
         raise LogValueError(
             f"{str(path)!r} does not say which tracker it is for. Say `to='wandb'`, or another of "
@@ -114,7 +117,8 @@ def _go_on(path: Path, logger: TrackerLogger) -> int:
             logger.put("", 0)
     finally:
         spill.close()  # If the logger could not even be opened.
-    return waiting - spill.waiting
+        remove_if_empty(path.parent)
+    return waiting - spill.waiting - logger._channel.refused
 
 
 def _copy(path: Path, start: int, logger: TrackerLogger) -> int:
@@ -125,7 +129,7 @@ def _copy(path: Path, start: int, logger: TrackerLogger) -> int:
         while batch := list(itertools.islice(_lines(file), BATCH)):
             logger.put("".join(batch), len(batch))
             count += len(batch)
-    return count - logger._channel.waiting
+    return count - logger._channel.waiting - logger._channel.refused
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:

@@ -22,6 +22,7 @@ from ..errors import LogFileError
 LARGE = 1 << 20  # Bytes above which what was sent is removed from a file.
 ENOUGH = 1 << 22  # Bytes that are read at once, if there is a line in them.
 PIECE = 1 << 18
+ROOM = 256  # Characters that what is said about the run may grow by.
 WIDTH = 16  # Digits of the position, so that it can be changed in place.
 
 
@@ -58,7 +59,7 @@ class Spill:
         self._handed: collections.deque[tuple[float, int]] = collections.deque()
 
     def _begin_with(self, run: dict[str, Any]) -> None:
-        start = f'{{"_run": {json.dumps(run)}, "_sent": '.encode()
+        start = _start(run) + b" " * ROOM
         self._place = len(start)
         self._begin = self._place + WIDTH + 2
         self._write(start + f"{self._begin:>{WIDTH}}}}\n".encode(), 0)
@@ -84,6 +85,14 @@ class Spill:
         self._end = self._sent + whole
         os.ftruncate(self._file, self._end)
         self.waiting = rest.count(b"\n")
+
+    def update(self, run: dict[str, Any]) -> None:
+        """Say something else about the run, if there is room for it."""
+        start = _start(run)
+        with self._lock:
+            if len(start) <= self._place:
+                self._write(start.ljust(self._place), 0)
+                self.run = run
 
     def append(self, lines: str, count: int = 1) -> None:
         """Add lines, which have ends."""
@@ -118,6 +127,21 @@ class Spill:
             self._sent += sum(len(_encoded(line)) for line in lines)
             self._handed.append((self._clock(), self._sent))
             self._settle(self._clock() - self._lag)
+
+    def tick(self) -> bool:
+        """See what counts as sent by now; say whether there is anything that does not yet."""
+        with self._lock:
+            if self._file >= 0:
+                self._settle(self._clock() - self._lag)
+            return bool(self._handed)
+
+    def leave(self) -> None:
+        """All that was handed over counts as sent, though the file cannot be closed now."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._file >= 0:
+                self._settle(float("inf"))
+                if not self.waiting:
+                    self.path.unlink()
 
     def _settle(self, until: float) -> None:
         """What was handed over before some time counts as sent."""
@@ -174,6 +198,10 @@ def _encoded(text: str) -> bytes:
 def _decoded(data: bytes) -> str:
     # What is no text is told from JSON later, and must have the same length then.
     return data.decode("utf-8", "surrogateescape")
+
+
+def _start(run: dict[str, Any]) -> bytes:
+    return f'{{"_run": {json.dumps(run)}, "_sent": '.encode()
 
 
 def _head(line: bytes) -> tuple[dict[str, Any], int] | None:

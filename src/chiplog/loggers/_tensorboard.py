@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
+import socket
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class TensorBoardLogger(TrackerLogger):
 
     title = "TensorBoard"
     modes = ("offline",)
+    most = 200
     _chosen = ""
 
     def load(self) -> None:
@@ -42,19 +44,20 @@ class TensorBoardLogger(TrackerLogger):
         self._x = load("tensorboardX", "TensorBoardLogger", "tensorboard")
         load("tensorboardX.summary", "TensorBoardLogger", "tensorboard")
         self.check_known(["filename_suffix"], "TensorBoard")
-        directory = self.directory or Path("runs")
-        above = directory.joinpath(*filter(None, [self.given_project, self.group])).absolute()
+        self._here = (self.directory or Path("runs")).absolute()
+        above = self._here.joinpath(*filter(None, [self.given_project, self.group]))
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.unique[:4]}"
         name = self._given_id or self._seed or self.name or stamp
-        for number in itertools.count(1):
-            self.path = above / (name if number == 1 else f"{name}-{number}")
-            try:
+        name = "/".join(part for part in name.split("/") if part.strip("."))  # Not elsewhere.
+        self._chosen, self.path = name, above / name
+        for number in itertools.count(2):
+            if self.resume != "never":
+                break
+            with contextlib.suppress(FileExistsError):
                 self.path.mkdir(parents=True)  # Now it is ours.
-            except FileExistsError:
-                if self.resume == "never":
-                    continue
-            break
-        self._chosen = self.path.relative_to(above).as_posix()
+                break
+            self._chosen = f"{name}-{number}"
+            self.path = above / self._chosen
 
     @property
     def run_id(self) -> str:
@@ -82,10 +85,20 @@ class TensorBoardLogger(TrackerLogger):
 
     def _begin(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        suffix = self.options.get("filename_suffix", "") + f".{time.time_ns()}"
-        writer = self._x.event_file_writer.EventsWriter
-        self._writer = writer(str(self.path / "events"), suffix)
-        self._writer.flush()
+        suffix = self.options.get("filename_suffix", "")
+        name = (
+            f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{time.time_ns()}{suffix}"
+        )
+        path = self.path / name
+        # Without a buffer, so that nothing is written later than we think.
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
+        version = self._x.proto.event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2")
+        try:
+            self._write([version])
+        except OSError:
+            self._file.close()
+            path.unlink()
+            raise
 
     def send(self, rows: list[Row]) -> None:
         """Write one event for each row."""
@@ -118,24 +131,28 @@ class TensorBoardLogger(TrackerLogger):
 
     def _write(self, events: list[Any]) -> None:
         """Write all of them, or none."""
-        path = self._writer._file_name
-        size = os.path.getsize(path)
+        data = memoryview(b"".join(self._framed(event.SerializeToString()) for event in events))
+        size = self._file.tell()
         try:
-            for event in events:
-                self._writer.write_event(event)
-            self._writer.flush()
+            while data:
+                data = data[self._file.write(data) :]
         except BaseException:
             # They will be written again, so they must not be there already.
-            with contextlib.suppress(OSError, ValueError):
-                self._writer.close()
-            os.truncate(path, size)
-            self._begin()
+            self._file.truncate(size)
+            self._file.seek(size)
             raise
+
+    def _framed(self, data: bytes) -> bytes:
+        """A record as it is in such files: its length and itself, each with a checksum."""
+        checksum = self._x.record_writer.masked_crc32c
+        length = struct.pack("<Q", len(data))
+        sums = (struct.pack("<I", checksum(part)) for part in (length, data))
+        return length + next(sums) + data + next(sums)
 
     def finish(self, failed: bool) -> None:
         """Close the file."""
         del failed
-        self._writer.close()
+        self._file.close()
 
     def close(self, error: BaseException | None) -> None:
         """Close the run; if only runs of `init` were logged, its directory is not needed."""
@@ -146,8 +163,10 @@ class TensorBoardLogger(TrackerLogger):
 
     def words(self) -> dict[str, Any]:
         """Where the run is, wherever we are."""
-        directory = str((self.directory or Path("runs")).absolute())
-        return {**super().words(), "project": self.given_project, "directory": directory}
+        words = {"project": self.given_project}
+        if self.resume == "never":  # The directory is there already, and ours.
+            words["resume"] = "allow"
+        return {**super().words(), **words}
 
     def _native(self) -> Any:
-        return self._writer
+        return self._file

@@ -145,7 +145,11 @@ class TrackerLogger(WritingLogger):
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
         self._rows = Rows(histograms, images)
-        if isinstance(patience, bool) or not isinstance(patience, (int, float)) or patience < 0:
+        if (
+            isinstance(patience, bool)
+            or not isinstance(patience, (int, float))
+            or not patience >= 0
+        ):
             raise LogValueError(f"`patience` is a number of seconds, not {patience!r}.")
         self._patience = patience
         waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
@@ -181,6 +185,7 @@ class TrackerLogger(WritingLogger):
 
     def open(self) -> None:
         """Import the tracker, so that this does not happen during the run."""
+        self._here = self.directory or Path().absolute()  # Wherever we are later.
         self.load()
         writable(self._path(), type(self).__name__)
         self._channel = Channel(self, type(self).__name__, self._new_spill)
@@ -230,20 +235,22 @@ class TrackerLogger(WritingLogger):
             raise TrackerError(self._why_not()) from channel.refusal
 
     def _wait_for(self, channel: Channel, outbox: Outbox) -> None:
-        patience = 0.0 if outbox.is_given_up else self._patience
-        # Whoever is interrupted, or has waited in vain, need not wait again for the other runs.
-        outbox.is_given_up = True
+        patience = 0.0 if outbox.is_hopeless else self._patience
         try:
-            was_ended = outbox.wait([channel], channel.over.is_set, patience)
-            outbox.is_given_up = not was_ended and channel.refusal is None
+            if channel.wanted or channel.waiting or channel.connected.is_set():
+                was_ended = outbox.wait([channel], channel.over.is_set, patience)
+                if not (was_ended or channel.failures or channel.refusal):  # It does not answer.
+                    outbox.give_up()
+        except BaseException:  # Who interrupts it does not want to wait for the other runs, either.
+            outbox.is_interrupted = True
+            raise
         finally:
             channel.abandon()
             outbox.leave(channel)
+            outbox.notify()  # It may have nothing to do any more.
             if self._seed is None:
                 outbox.warn()
-            if self._spill.name == UNSENT:
-                with contextlib.suppress(OSError):
-                    self._spill.rmdir()  # If it is empty.
+            remove_if_empty(self._spill)
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until the tracker has everything, and say whether it has; that of all runs, too.
@@ -349,9 +356,16 @@ class TrackerLogger(WritingLogger):
     def _new_spill(self) -> Spill:
         if self._existing is not None:
             return self._existing
-        words = {word: value for word, value in self.words().items() if _is_json(value)}
-        about = {"logger": type(self).__name__, "unique": self.unique, "made_with": words}
-        return Spill(self._path(), about, self.lag)
+        return Spill(self._path(), self.about(), self.lag)
+
+    def about(self) -> dict[str, Any]:
+        """What has to be known to go on with the run."""
+        return {
+            "logger": type(self).__name__,
+            "unique": self.unique,
+            "connected": self._channel.connected.is_set(),
+            "made_with": {word: x for word, x in self.words().items() if _is_json(x)},
+        }
 
     def words(self) -> dict[str, Any]:
         """What such a logger is made with, wherever and whenever that is done."""
@@ -362,11 +376,18 @@ class TrackerLogger(WritingLogger):
             "tags": self.tags,
             "group": self.group,
             "run_id": self.run_id,
-            "directory": str(self.directory or Path().absolute()),
+            "directory": str(self._here),
             "mode": self.mode,
-            "resume": "must" if self.resume == "must" else "allow",
+            "resume": self.resume,
             **self.options,
         }
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Remove the directory of files that wait, if it is ours."""
+    if directory.name == UNSENT:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def _is_json(value: Any) -> bool:

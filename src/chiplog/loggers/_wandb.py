@@ -31,6 +31,7 @@ class WandbLogger(TrackerLogger):
     most = 1  # Those before one that fails must not be sent again.
     lag = 5.0
     modes = ("offline", "online", "disabled", "shared")
+    _attempts = 0
 
     def load(self) -> None:
         """Import wandb, and see whether it can log in."""
@@ -43,16 +44,20 @@ class WandbLogger(TrackerLogger):
                 "set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
             )
         self._drawn: set[str] = set()
-        self._attempts = 0
 
     def words(self) -> dict[str, Any]:
         """Whatever the environment says later."""
         return {**super().words(), "mode": self._mode}
 
+    @property
+    def run_id(self) -> str:
+        """How the run can be found again."""
+        # An id that could not be opened is in use from then on, until the process ends.
+        is_ours = self._given_id is None and self.resume == "never"
+        return super().run_id + (f"-{self._attempts}" if is_ours and self._attempts > 1 else "")
+
     def connect(self) -> None:
         """Open a run, next to others of this process."""
-        # An id that could not be opened is in use from then on, until the process ends.
-        again = f"-{self._attempts}" if self._attempts and not self._given_id else ""
         self._attempts += 1
         # By default it is tried for 90 seconds, and the process would not end before that.
         timeout = min(max(self._patience, 5.0), 90.0)
@@ -63,7 +68,7 @@ class WandbLogger(TrackerLogger):
                 "config": self.config,
                 "tags": self.tag_words,
                 "group": self.group,
-                "id": self.run_id + again,
+                "id": self.run_id,
                 "resume": None if self.resume == "never" else self.resume,
                 "dir": self.directory,
                 "mode": self._mode,
