@@ -145,7 +145,8 @@ def test_a_write_that_fails_halfway_is_undone(make):
             return getattr(self.file, name)
 
     with make() as logger:
-        logger._file = Halfway(logger.native)
+        assert logger.native is logger.native  # From now on there is a file.
+        logger._file = Halfway(logger._file)
         with logger._channel._busy:
             for i in range(100):
                 logger.log({"x": i}, i)
@@ -153,6 +154,15 @@ def test_a_write_that_fails_halfway_is_undone(make):
     assert logger._file.failed
     found = TestTensorBoardLogger().read(logger)
     assert [row["x"] for _, row in found] == list(range(100))
+
+
+def test_there_is_a_writer_for_what_only_tensorboard_can_do(make):
+    with make() as logger:
+        logger.log({"x": 1}, 0)
+        logger.native.add_custom_scalars({"all": {"x": ["Multiline", ["x"]]}})
+    assert {"x", "custom_scalars__config__"} <= {
+        tag for tags in read(logger.path).Tags().values() if tags is not True for tag in tags or ()
+    }
 
 
 def test_names_stay_in_the_directory(make, tmp_path):

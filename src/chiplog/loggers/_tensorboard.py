@@ -38,6 +38,7 @@ class TensorBoardLogger(TrackerLogger):
     modes = ("offline",)
     most = 200
     _chosen = ""
+    _own: Any = None  # A writer of tensorboardX, if somebody wants one.
 
     def load(self) -> None:
         """Import tensorboardX, and choose the directory."""
@@ -153,6 +154,8 @@ class TensorBoardLogger(TrackerLogger):
         """Close the file."""
         del failed
         self._file.close()
+        if self._own is not None:
+            self._own.close()
 
     def close(self, error: BaseException | None) -> None:
         """Close the run; if only runs of `init` were logged, its directory is not needed."""
@@ -169,4 +172,6 @@ class TensorBoardLogger(TrackerLogger):
         return {**super().words(), **words}
 
     def _native(self) -> Any:
-        return self._file
+        if self._own is None:
+            self._own = self._x.SummaryWriter(str(self.path))
+        return self._own
