@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextvars
 import os
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +74,7 @@ class TrackioLogger(TrackerLogger):
         }
         if self.tags:
             words["config"].setdefault("tags", self.tag_words)
-        # It closes the last run that was opened in the same context.
-        self._run = contextvars.Context().run(lambda: self._trackio.init(**words))
+        self._run = _in_context(lambda: self._trackio.init(**words))
 
     def send(self, rows: list[Row]) -> None:
         """Log rows."""
@@ -98,6 +99,26 @@ class TrackioLogger(TrackerLogger):
 
     def _native(self) -> Any:
         return self._run
+
+
+_context = contextvars.Context()
+_one_at_a_time = threading.Lock()
+
+
+def _in_context(init: Callable[[], Any]) -> Any:
+    """Open a run where no other is current, as Trackio would close that.
+
+    All are opened in one context, so that it introduces itself only once.
+    """
+    global _context
+    with _one_at_a_time:
+        run = _context.run(init)
+        current = [variable for variable, value in _context.items() if value is run]
+        for variable in current:
+            _context.run(variable.set, None)
+        if not current:  # Another version of Trackio: better to introduce itself again.
+            _context = contextvars.Context()
+    return run
 
 
 def _load(directory: Path | None) -> Any:
