@@ -71,6 +71,8 @@ ORDER = [
     "loggers/_config",
     "loggers/_rows",
     "loggers/_spill",
+    "loggers/_channel",
+    "loggers/_words",
     "loggers/_outbox",
     "loggers/_tracker",
     "loggers/_wandb",

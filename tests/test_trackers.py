@@ -634,7 +634,7 @@ def test_threads_end_with_their_loggers(make, site, tmp_path):
 
 
 def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("chiplog.loggers._outbox.PAUSES", (0.001, 0.002))
+    monkeypatch.setattr("chiplog.loggers._channel.PAUSES", (0.001, 0.002))
     monkeypatch.setattr("chiplog.loggers._outbox.ATTEMPTS", 10**6)
     monkeypatch.setattr("chiplog.loggers._outbox.LINGER", 0.001)
     chance = random.Random(0)

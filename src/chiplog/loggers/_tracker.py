@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import re
 import time
 import uuid
@@ -19,20 +18,21 @@ from typing import Any, ClassVar
 
 from .._host import host
 from .._logdict import LogDict
-from ..errors import LogTypeError, LogValueError, TrackerError
+from ..errors import LogValueError, TrackerError
+from ._channel import Channel
 from ._config import plain_config
 from ._entries import steps_of
 from ._frequency import Frequency
-from ._outbox import Channel, Outbox
+from ._outbox import Outbox
 from ._paths import StrPath, writable
 from ._record import Record
 from ._rows import Row, Rows, as_line
 from ._runs import RunInfo
 from ._spill import Spill
+from ._words import check_options, check_strings, how_to_resume, kept, seconds, tags_by_name
 from ._writing import Viewer, WritingLogger
 
 UNSENT = "chiplog-unsent"
-RESUME = ("never", "allow", "must")
 
 
 class TrackerLogger(WritingLogger):
@@ -117,15 +117,7 @@ class TrackerLogger(WritingLogger):
             raise LogValueError(
                 f"`project={project!r}` and `experiment={experiment!r}` mean the same: give one."
             )
-        words = {
-            "name": name,
-            "project": project or experiment,
-            "group": group,
-            "run_id": run_id,
-        }
-        for word, value in words.items():
-            if value is not None and (not isinstance(value, str) or not value):
-                raise LogTypeError(f"`{word}` is a string, not {value!r}.")
+        check_strings(name=name, project=project or experiment, group=group, run_id=run_id)
         if mode is not None and mode not in self.modes:
             known = " or ".join(map(repr, self.modes))
             raise LogValueError(f"`mode={mode!r}` is not known to {self.title}: use {known}.")
@@ -133,8 +125,8 @@ class TrackerLogger(WritingLogger):
         self.given_project = project or experiment
         self.project = self.given_project or "chiplog"
         self.config = plain_config(config)
-        self.tags = _tags(tags)
-        self.resume = _resume(resume)
+        self.tags = tags_by_name(tags)
+        self.resume = how_to_resume(resume)
         self.unique = uuid.uuid4().hex[:12]  # Whatever the run is called.
         self._given_id = run_id
         if self.resume != "never" and not (run_id or name):
@@ -145,13 +137,7 @@ class TrackerLogger(WritingLogger):
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
         self._rows = Rows(histograms, images)
-        if (
-            isinstance(patience, bool)
-            or not isinstance(patience, (int, float))
-            or not patience >= 0
-        ):
-            raise LogValueError(f"`patience` is a number of seconds, not {patience!r}.")
-        self._patience = patience
+        self._patience = seconds(patience)
         waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
         self._spill = waiting.absolute()
         self._existing: Spill | None = None  # A file to go on with.
@@ -334,18 +320,7 @@ class TrackerLogger(WritingLogger):
 
     def check_known(self, names: Iterable[str], where: str) -> None:
         """Raise an error if there are options with other names."""
-        import difflib
-
-        known = sorted(set(names))
-        for option in self.options:
-            if option not in known:
-                words = [*inspect.signature(type(self)).parameters, *known]
-                close = difflib.get_close_matches(option, words, 1)
-                hint = f" Did you mean `{close[0]}`?" if close else ""
-                raise LogTypeError(
-                    f"{type(self).__name__} has no option `{option}`, and {where} has none, "
-                    f"either.{hint}"
-                )
+        check_options(self.options, type(self), names, where)
 
     def _path(self) -> Path:
         """The file in which rows wait."""
@@ -364,7 +339,7 @@ class TrackerLogger(WritingLogger):
             "logger": type(self).__name__,
             "unique": self.unique,
             "connected": self._channel.connected.is_set(),
-            "made_with": {word: x for word, x in self.words().items() if _is_json(x)},
+            "made_with": kept(self.words()),
         }
 
     def words(self) -> dict[str, Any]:
@@ -388,31 +363,3 @@ def remove_if_empty(directory: Path) -> None:
     if directory.name == UNSENT:
         with contextlib.suppress(OSError):
             directory.rmdir()
-
-
-def _is_json(value: Any) -> bool:
-    if value is None or value == {}:
-        return False
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _tags(tags: Any) -> dict[str, str]:
-    """Tags by name; those that are only words have no value."""
-    if isinstance(tags, str):
-        return {tags: ""}
-    if isinstance(tags, Mapping):
-        return {str(name): str(value) for name, value in tags.items()}
-    return {str(tag): "" for tag in tags}
-
-
-def _resume(resume: Any) -> str:
-    if resume is None or isinstance(resume, bool):
-        return "allow" if resume else "never"
-    if resume not in RESUME:
-        known = ", ".join(map(repr, RESUME))
-        raise LogValueError(f"`resume={resume!r}` is not known: use True, False, {known}.")
-    return str(resume)

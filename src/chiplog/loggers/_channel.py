@@ -1,0 +1,258 @@
+"""One run of a tracker, and the rows that are on their way to it.
+
+They wait in a file, and are sent from there piece by piece. What fails is tried again, each time
+after a longer pause; what the tracker will never take is put aside.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .._host import logger as reports
+from ..errors import LogFileError
+from ._rows import Row, from_line
+from ._spill import Spill
+
+PAUSES = (0.25, 30.0)  # Seconds after the first failure, and at most; in between they double.
+AT_ONCE = 1000  # Rows that are read from a file.
+MOST_HELD = 64 << 20  # Characters that are kept while a disk is full.
+
+
+class Tracker(Protocol):
+    """Something that rows can be sent to. It is used by one thread."""
+
+    most: int  # Rows that it takes at once.
+
+    def connect(self) -> None:
+        """Open the run."""
+
+    def send(self, rows: list[Row]) -> None:
+        """Send rows."""
+
+    def finish(self, failed: bool) -> None:
+        """Close the run."""
+
+    def refuses(self, error: Exception) -> bool:
+        """Whether it will never take what it has just been given."""
+
+    def about(self) -> dict[str, Any]:
+        """What has to be known to go on with the run."""
+
+
+class Channel:
+    """One run of a tracker, and the rows that are on their way to it."""
+
+    def __init__(self, tracker: Tracker, title: str, spill: Callable[[], Spill]) -> None:
+        self.tracker, self.title = tracker, title
+        self._make_spill = spill
+        self.spill: Spill | None = None
+        self.wanted = False  # Whether the run is to be opened, though there may be no rows.
+        self.closing: bool | None = None  # If it is: whether the run has failed.
+        self.connected = threading.Event()
+        self.refusal: Exception | None = None  # The tracker will not open the run.
+        self.over = threading.Event()
+        self.refused = 0
+        self._lines: list[str] = []  # The first that wait.
+        self.aside: Spill | None = None  # The file they are in.
+        self.failures = 0  # Since something last went well.
+        self.error: BaseException | None = None  # The last one.
+        self._not_before = 0.0  # When to try again.
+        self.was_ended = False  # The tracker has closed the run, or there was none.
+        self._abandoned = False
+        self._held, self._held_rows = "", 0  # What could not be written to the file.
+        self._told = False
+        self._busy = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """How many rows have not been sent."""
+        return 0 if self.spill is None else self.spill.waiting
+
+    def put(self, lines: str, count: int = 1) -> None:
+        """Add rows. Those that cannot be written now are kept for the next time."""
+        self._held, self._held_rows = self._held + lines, self._held_rows + count
+        try:
+            self._write_held()
+        except OSError as error:
+            if len(self._held) > MOST_HELD:
+                self._lose_held(error)
+            elif not self._told:
+                self._told = True
+                reports.warning("%s cannot write to its file: %s.", self.title, error)
+
+    def settle(self) -> None:
+        """The last chance to write what could not be written; if there is none, say so."""
+        if self._held:
+            try:
+                self._write_held()
+            except OSError as error:
+                self._lose_held(error)
+
+    def _write_held(self) -> None:
+        if self.spill is None:
+            self.spill = self._make_spill()
+        self.spill.append(self._held, self._held_rows)
+        self._held, self._held_rows = "", 0
+
+    def _lose_held(self, error: OSError) -> None:
+        lost, self._held, self._held_rows = counted(self._held_rows), "", 0
+        raise LogFileError(
+            f"{self.title} could not write {lost} to its file, from where they are sent, so they "
+            f"are lost: {error}. Make room there, or choose another place with `spill=`."
+        ) from error
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to do."""
+        if self.over.is_set() or self.refusal is not None:
+            return False
+        connecting = self.wanted and not self.connected.is_set()
+        return connecting or self.waiting > 0 or self.closing is not None
+
+    def pause(self, now: float) -> float:
+        """Seconds until it should be tried."""
+        return max(0.0, self._not_before - now)
+
+    def hurry(self) -> None:
+        """Try at once."""
+        self._not_before = 0.0
+
+    def work(self) -> None:
+        """Do a piece of it, and remember what went wrong: it will be tried again."""
+        with self._busy:
+            try:
+                self._work()
+            except BaseException as error:  # Even those that would only end this thread.
+                first, most = PAUSES
+                pause = min(first * 2.0**self.failures, most)
+                self.failures, self.error = self.failures + 1, error
+                self._not_before = time.monotonic() + pause
+            else:
+                self.failures, self.error = 0, None
+            if self._abandoned:
+                self._end()
+
+    def _work(self) -> None:
+        if self._abandoned:
+            return
+        if not self.connected.is_set() and (self.wanted or self.waiting):
+            self._connect()
+        elif self.waiting:
+            self._send()
+        else:
+            if self.connected.is_set():
+                self.tracker.finish(bool(self.closing))
+            self.was_ended = True
+            self._end()
+
+    def _connect(self) -> None:
+        try:
+            self.tracker.connect()
+        except Exception as error:
+            if not self.tracker.refuses(error):
+                raise
+            self.refusal = error
+            reports.error("%s could not open its run.", self.title, exc_info=error)
+            return
+        self.connected.set()
+        if self.spill is not None:
+            self.spill.update(self.tracker.about())
+
+    def _send(self) -> None:
+        assert self.spill is not None
+        if not self._lines:
+            self._lines = self.spill.read(AT_ONCE)
+        some = self._lines[: self.tracker.most]
+        try:
+            self.tracker.send([self._row(line) for line in some])
+        except Exception as error:
+            if not self._refuses(error):
+                raise
+            if len(some) == 1:
+                self._put_aside(some[0], error)
+            else:  # Find out which of them it is.
+                for line in some:
+                    self._send_one(line)
+                return
+        self._done(some)
+
+    def _send_one(self, line: str) -> None:
+        try:
+            self.tracker.send([self._row(line)])
+        except Exception as error:
+            if not self._refuses(error):
+                raise
+            self._put_aside(line, error)
+        self._done([line])
+
+    def _row(self, line: str) -> Row:
+        try:
+            return from_line(line)
+        except Exception as error:
+            raise NoRowError(f"{line[:80]!r} is no row") from error
+
+    def _refuses(self, error: Exception) -> bool:
+        return isinstance(error, NoRowError) or self.tracker.refuses(error)
+
+    def _done(self, lines: list[str]) -> None:
+        assert self.spill is not None
+        self.spill.done(lines)
+        del self._lines[: len(lines)]
+
+    def _put_aside(self, line: str, error: Exception) -> None:
+        assert self.spill is not None
+        if self.aside is None:
+            path = self.spill.path
+            stem = path.stem.partition("-refused")[0]
+            aside = path.with_name(f"{stem}-refused-{uuid.uuid4().hex[:6]}.jsonl")
+            self.aside = Spill(aside, self.spill.run)
+            reports.warning(
+                "%s does not take a row: %s: %s. It is kept in %s, and so are others like it.",
+                self.title,
+                type(error).__name__,
+                error,
+                self.aside.path,
+            )
+        self.aside.append(line)
+        self.refused += 1
+
+    @property
+    def reason(self) -> str:
+        """What went wrong, to be put behind a sentence."""
+        error = self.refusal or self.error
+        return "" if error is None else f" ({type(error).__name__}: {error})"
+
+    def _end(self) -> None:
+        if not self.over.is_set():
+            for spill in (self.spill, self.aside):
+                if spill is not None:
+                    spill.close()
+            self.over.set()
+
+    def abandon(self) -> None:
+        """Leave what has not been sent where it is."""
+        self._abandoned = True
+        if self._busy.acquire(blocking=False):  # Else the thread is in a call that may not return.
+            try:
+                self._end()
+            finally:
+                self._busy.release()
+        elif self.spill is not None:
+            self.spill.leave()
+
+    def tick(self) -> bool:
+        """See what counts as sent by now; say whether there is anything that does not yet."""
+        return self.spill is not None and self.spill.tick()
+
+
+class NoRowError(ValueError):
+    """A line of a file is not what we have written there."""
+
+
+def counted(rows: int) -> str:
+    """How many rows, in words."""
+    return "1 row" if rows == 1 else f"{rows} rows"
