@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 
 from .._extras import load
 from .._host import logger as reports
-from ..errors import LogValueError
+from ..errors import LogValueError, MissingExtraError
 from ._config import flat_config
 from ._rows import Row
 from ._tracker import TrackerLogger
@@ -59,6 +60,12 @@ class MlflowLogger(TrackerLogger):
         if self._uri.startswith("http"):
             # It would try for minutes, and we try again ourselves. There is no other way to say so.
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        else:
+            # It would do that when the run is opened, for some seconds.
+            with contextlib.suppress(MissingExtraError):
+                load("mlflow.store.tracking.sqlalchemy_store", "MlflowLogger", "mlflow")
+            if self.given_patience is None:
+                self._patience = 120.0  # It may have to make its database first.
         self._keys: dict[str, str] = {}  # What MLflow calls them, by name.
         self._filed: set[tuple[str, str]] = set()  # Images of rows that may be sent again.
         self._last: dict[Any, int] = {}  # When the same was last logged, in milliseconds.

@@ -33,6 +33,7 @@ from ._words import check_options, check_strings, how_to_resume, kept, seconds, 
 from ._writing import Viewer, WritingLogger
 
 UNSENT = "chiplog-unsent"
+PATIENCE = 30.0
 
 
 class TrackerLogger(WritingLogger):
@@ -61,7 +62,8 @@ class TrackerLogger(WritingLogger):
         histograms: The largest array whose numbers each have a curve. None: larger arrays have four
             curves, of mean, std, min and max, instead of a histogram.
         images: Names, or patterns of names, of what is to be shown as images.
-        patience: Seconds to wait at the end for a tracker that does not move.
+        patience: Seconds to wait at the end for a tracker that does not move; by default 30, and
+            120 for a database of MLflow, which takes long to make.
         spill: Directory of the files in which entries wait.
         view: Takes what to log out of the state.
         every: A number of steps, or a frequency.
@@ -106,7 +108,7 @@ class TrackerLogger(WritingLogger):
         mode: str | None = None,
         histograms: int | None = 16,
         images: str | Iterable[str] = (),
-        patience: float = 30.0,
+        patience: float | None = None,
         spill: StrPath | None = None,
         view: Viewer = None,
         every: Frequency | int | None = None,
@@ -137,7 +139,8 @@ class TrackerLogger(WritingLogger):
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
         self._rows = Rows(histograms, images)
-        self._patience = seconds(patience)
+        self.given_patience = None if patience is None else seconds(patience)
+        self._patience = PATIENCE if self.given_patience is None else self.given_patience
         waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
         self._spill = waiting.absolute()
         self._existing: Spill | None = None  # A file to go on with.
