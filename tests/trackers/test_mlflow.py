@@ -22,6 +22,7 @@ from PIL import Image
 import chiplog
 from chiplog.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
 from chiplog.loggers import MlflowLogger, replay
+from chiplog.loggers._rows import Row
 from chiplog.testing import LoggerContract
 
 LARGEST = np.finfo(np.float64).max
@@ -157,25 +158,45 @@ def test_names_that_would_become_the_same_stay_apart(make):
     assert runs(logger)["apart"].data.metrics == {"a_b": 1.0, "a_b_2": 2.0, "ä": 3.0}
 
 
-def test_files_are_there_once_each(make, monkeypatch):
+def one_moment(scalars=None, images=None, texts=None):
+    """A row of an instant in which others are as well."""
+    return Row(0, "step", 1.8e9, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
+
+
+def failing(f, *errors):
+    """The same function, whose first calls fail, except those with None."""
+    left = list(errors)
+
+    def call(*args, **words):
+        if left and (error := left.pop(0)):
+            raise error
+        return f(*args, **words)
+
+    return call
+
+
+def test_what_is_sent_again_is_there_once(make, monkeypatch):
+    rows = [
+        one_moment(images={"i": COLOURS}, texts={"a/b": "first", "a-b": "second"}),
+        one_moment({"x": np.nan}, {"i": 255 - COLOURS}, {"a/b": "third"}),
+        one_moment({"x": np.nan, "c/../d": 1.0}, texts={"a/b": "third"}),
+    ]
     with make(name="files") as logger:
-        _ = logger.native
-        client, log_text, failed = logger._client, logger._client.log_text, []
-
-        def fail_once(*args):
-            if not failed:
-                failed.append(True)
-                raise OSError("not now")
-            log_text(*args)
-
-        monkeypatch.setattr(client, "log_text", fail_once)
-        logger.log({"i": COLOURS, "a/b": "first", "a-b": "second", "w" * 300: NUMBERS}, 0)
-        logger.log({"c/../d": 1.0, "a/b": "third"}, 0)
-    run, files = logger.native.info.run_id, client.list_artifacts
-    assert len([f for f in files(run, "images") if f.path.endswith(".png")]) == 1
-    assert len(files(run, "texts/a/b")) == 2
-    assert len(files(run, "texts/a-b")) == 1
-    assert client.get_run(run).data.metrics["c/d"] == 1.0
+        run, client = logger.native.info.run_id, logger._client
+        text, image = OSError("not now"), ValueError("not this one")
+        monkeypatch.setattr(client, "log_text", failing(client.log_text, text))
+        monkeypatch.setattr(client, "log_image", failing(client.log_image, None, image))
+        for error in (OSError, ValueError):
+            with pytest.raises(error):
+                logger.send(rows)
+        for row in rows:
+            logger.send([row])
+        files = client.list_artifacts
+        assert len([f for f in files(run, "images") if f.path.endswith(".png")]) == 2
+        assert len(files(run, "texts/a/b")) == 3
+        assert len(files(run, "texts/a-b")) == 1
+        assert client.get_run(run).data.metrics["c/d"] == 1.0
+        assert len(client.get_metric_history(run, "x")) == 2
 
 
 def test_a_run_that_was_never_opened_is_a_new_one_when_replayed(make, monkeypatch, tmp_path):

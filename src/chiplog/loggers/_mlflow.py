@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
 import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,8 +69,9 @@ class MlflowLogger(TrackerLogger):
             if self.given_patience is None:
                 self._patience = 120.0  # It may have to make its database first.
         self._keys: dict[str, str] = {}  # What MLflow calls them, by name.
-        self._filed: set[tuple[str, str]] = set()  # Images of rows that may be sent again.
-        self._last: dict[Any, int] = {}  # When the same was last logged, in milliseconds.
+        self._filed: set[tuple[Any, ...]] = set()  # Images of rows that may be sent again.
+        # When the same was last logged, in milliseconds.
+        self._last: dict[tuple[Any, ...], int] = {}
 
     def _places(self) -> tuple[str, str | None]:
         """Where metrics go, and where files go, if that is ours to say."""
@@ -160,22 +163,40 @@ class MlflowLogger(TrackerLogger):
     def send(self, rows: list[Row]) -> None:
         """Send many metrics at once, which is 30 times as fast as one by one."""
         self._knock()
-        metrics, last, now = [], dict(self._last), 0
+        client, run = self._client, self._number
+        last, now = self._last.copy(), 0
+
+        def at(*what: Any) -> int:
+            # What is the same in everything would be taken for one that came twice.
+            last[what] = max(now, last.get(what, 0) + 1)
+            return last[what]
+
+        metrics, images, texts = [], [], []
         for row in rows:
             now, step = int(1000 * row.time), int(row.step)
             for name, number in self._metrics(row):
-                # MLflow takes what is the same in everything for one that came twice.
-                at = max(now, last.get((name, number, step), 0) + 1)
-                last[name, number, step] = at
-                metrics.append(self._entities.Metric(name, number, at, step))
+                when = at(name, repr(number), step)  # NaN is not even equal to itself.
+                metrics.append(self._entities.Metric(name, number, when, step))
+            for name, image in self._images(row):
+                what = (name, zlib.crc32(image.tobytes()), step)
+                images.append((image, (*what, at(*what))))
+            for name, ending, text in self._texts(row):
+                summed = zlib.crc32(text.encode())
+                file = f"{step:08}-{at(name, summed, step)}-{summed:08x}.{ending}"
+                texts.append((text, f"{name}/{file}"))
         for start in range(0, len(metrics), AT_ONCE):
             some = metrics[start : start + AT_ONCE]
-            self._client.log_batch(self._number, metrics=some, synchronous=True)
-        for row in rows:
-            self._send_files(row)
-        self._filed.clear()
+            client.log_batch(run, metrics=some, synchronous=True)
+        for text, path in texts:
+            client.log_text(run, text, path)
+        for image, place in images:
+            if place not in self._filed:  # It would be there twice.
+                name, _, step, when = place
+                client.log_image(run, image, key=name, step=step, timestamp=when, synchronous=True)
+                self._filed.add(place)
+        self._filed.difference_update(place for _, place in images)
         # Not before all of it was sent: the same rows must become the same metrics again.
-        self._last = {what: at for what, at in last.items() if at >= now}
+        self._last = {what: when for what, when in last.items() if when >= now}
 
     def _metrics(self, row: Row) -> Iterator[tuple[str, float]]:
         for name, number in row.scalars.items():
@@ -198,20 +219,16 @@ class MlflowLogger(TrackerLogger):
             self._keys[name] = key
         return self._keys[name]
 
-    def _send_files(self, row: Row) -> None:
-        client, run, step, at = self._client, self._number, int(row.step), int(1000 * row.time)
-        place = f"{step:08}-{at}"
+    def _images(self, row: Row) -> Iterator[tuple[str, Any]]:
         for name, image in row.images.items():
-            key = re.sub(r"[^\w.\- /]", "_", self._key(name), flags=re.ASCII)
-            # These would be there twice if they were sent again.
-            if (key, place) not in self._filed:
-                client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
-                self._filed.add((key, place))
+            yield re.sub(r"[^\w.\- /]", "_", self._key(name), flags=re.ASCII), image
+
+    def _texts(self, row: Row) -> Iterator[tuple[str, str, str]]:
         for name, text in row.texts.items():
-            client.log_text(run, text, f"texts/{self._key(name)}/{place}.txt")
+            yield f"texts/{self._key(name)}", "txt", text
         for name, counted in row.histograms.items():
-            about = {"step": step, **counted._asdict()}
-            client.log_dict(run, about, f"histograms/{self._key(name)}/{place}.json")
+            about = {"step": int(row.step), **counted._asdict()}
+            yield f"histograms/{self._key(name)}", "json", json.dumps(about, indent=2)
 
     def finish(self, failed: bool) -> None:
         """Say how the run ended."""
