@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -20,11 +21,19 @@ from hypothesis import strategies as st
 
 import chiplog
 from chiplog import loggers
-from chiplog.errors import LogFileError, LogTypeError, LogValueError, TrackerError, UnsentWarning
+from chiplog._host import host
+from chiplog.errors import (
+    LogFileError,
+    LoggerStateError,
+    LogTypeError,
+    LogValueError,
+    TrackerError,
+    UnsentWarning,
+)
 from chiplog.loggers import TrackerLogger, replay
 from chiplog.loggers._config import flat_config, plain_config
 from chiplog.loggers._record import Record
-from chiplog.loggers._rows import Rows, as_line, from_line
+from chiplog.loggers._rows import Rows, as_line, from_line, other_steps
 from chiplog.loggers._spill import Spill
 from chiplog.testing import LoggerContract
 
@@ -221,6 +230,54 @@ def test_values_whose_names_meet_are_all_kept():
     }
 
 
+def test_values_of_all_kinds_may_be_called_as_a_step_or_as_what_is_said_of_others():
+    image, many = np.eye(4, dtype=np.uint8), np.array([np.nan, *range(20)])
+    assert row_of({"step": "hello"}).texts == {"value/step": "hello"}
+    assert list(row_of({"step": image}).images) == ["value/step"]
+    assert list(row_of({"step": np.arange(20.0)}).histograms) == ["value/step"]
+    row = row_of({"w/nonfinite": 7.0, "w": many})
+    assert row.scalars == {"w/nonfinite": 7.0, "value/w/nonfinite": 1}
+    row = row_of({"w/mean": 7.0, "w": np.arange(20.0)}, histograms=None)
+    assert (row.scalars["w/mean"], row.scalars["value/w/mean"]) == (7.0, 9.5)
+
+
+def test_what_nobody_can_write_is_spelled_out():
+    row = row_of({"a\ud800": 1.0, "text": "b\udfff", "void": np.void(b"ab"), "huge": 10**5000})
+    assert row.scalars == {"a\\ud800": 1.0, "huge": np.inf}
+    assert row.texts["text"] == "b\\udfff"
+    assert plain_config({"k\ud800": ["v\ud800"]}) == {"k\\ud800": ["v\\ud800"]}
+    as_line(row).encode()
+
+
+def test_lanes_are_neither_height_nor_width(make, site):
+    def program(x):
+        chiplog.log({"b": x.astype(jnp.uint8)})
+
+    with make(images="b") as logger:
+        logger.tap(jax.vmap(jax.vmap(program)))(jnp.arange(6).reshape(2, 3))
+        logger.tap(program)(jnp.zeros((4, 5)))
+    lanes, alone = site.runs["one"].rows
+    assert lanes.scalars == {f"b/{i}/{j}": 3 * i + j for i in range(2) for j in range(3)}
+    assert alone.images["b"].shape == (4, 5)
+
+
+def test_steps_that_are_not_always_whole_are_values_throughout():
+    rows = Rows(16, ())
+    found = [rows.row(Record(step, {"x": 1.0}, {"t": step})) for step in (0.5, 1, 1.5)]
+    assert [other_steps(row) for row in found] == [{"t": 0.5}, {"t": 1.0}, {"t": 1.5}]
+    assert [other_steps(from_line(as_line(row))) for row in found] == list(map(other_steps, found))
+    assert other_steps(row_of({"x": 1}, steps={"t": 3, "n": 2})) == {"n": 2}
+
+
+def test_rows_of_one_step_can_be_kept_apart():
+    rows = Rows(16, (), apart=True)
+    found = [rows.row(Record(step, {"x": 1.0}, time=5.0)) for step in [0, 0, 1] * 10_000]
+    assert (
+        len({(row.step, round(1000 * row.time)) for row in found}) == len(found) * 2 // 3 + 10_000
+    )
+    assert found[2].time == 5.0
+
+
 def test_lanes_that_did_not_log_are_left_out():
     row = row_of({"x": np.arange(3.0)}, valid={"x": np.array([True, False, True])})
     assert row.scalars == {"x/0": 0.0, "x/2": 2.0}
@@ -292,10 +349,10 @@ def test_a_file_of_rows_survives_being_cut(tmp_path):
     # What a killed process leaves behind: half a line, and no more.
     data = path.read_bytes() + b'{"_st'
     with pytest.raises(LogFileError, match="in use"):
-        Spill(path, {})
+        Spill(path)
     other = tmp_path / "other.jsonl"
     other.write_bytes(data)
-    again = Spill(other, {})
+    again = Spill(other)
     assert (again.run, again.waiting) == ({"name": "é"}, 6)
     again.append('{"_step": 10}\n')
     lines = again.read(100)
@@ -326,7 +383,7 @@ def test_what_a_tracker_may_still_have_in_memory_is_not_counted_as_sent(tmp_path
     def after_a_crash():
         copy = tmp_path / "copy.jsonl"
         copy.write_bytes(spill.path.read_bytes())
-        again = Spill(copy, {})
+        again = Spill(copy)
         steps = [json.loads(line)["_step"] for line in again.read(10**6)]
         again.close()
         copy.unlink(missing_ok=True)
@@ -376,7 +433,7 @@ def test_whatever_happens_to_a_file_nothing_is_lost_or_repeated(actions):
                 assert spill.tick() == any(at > now - 5 for at in handed)
             assert spill.waiting == appended - len(handed)
             copy.write_bytes(path.read_bytes())  # What is left if the process is killed here.
-            again = Spill(copy, {})
+            again = Spill(copy)
             left = [json.loads(line)["_step"] for line in again.read(10**6)]
             again.close()
             first = left[0] if left else appended
@@ -395,9 +452,94 @@ def test_a_file_that_was_removed_is_there_again(tmp_path):
     spill.path.unlink()
     spill.path.parent.rmdir()
     spill.close()
-    again = Spill(spill.path, {})
+    again = Spill(spill.path)
     assert (again.run, again.read(10)) == ({"name": "one"}, ['{"_step": 1}\n'])
     again.close()
+
+
+def test_a_file_that_was_removed_is_there_again_though_the_tracker_does_not_answer(make, site):
+    with pytest.warns(UnsentWarning, match="could not send 2 rows"):
+        with make(patience=0.1) as logger:
+            site.answers.clear()
+            logger.log({"x": 0}, 0)
+            logger.log({"x": 1}, 1)
+            chiplog.flush()
+            while not site.calls:
+                time.sleep(0.01)
+            logger._channel.spill.path.unlink()
+    assert len(waiting_files(logger.directory)) == 1
+    site.answers.set()
+
+
+def test_a_file_that_could_not_be_begun_leaves_nothing(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+        patch.setattr("os.pwrite", full)
+        Spill(tmp_path / "rows.jsonl", {})
+    Spill(tmp_path / "rows.jsonl", {}).close()
+
+
+def test_a_position_that_cannot_be_written_is_written_later(tmp_path, monkeypatch):
+    spill = Spill(tmp_path / "rows.jsonl", {})
+    spill.append("".join(f'{{"_step": {i}}}\n' for i in range(4)), 4)
+    full = lambda *args: (_ for _ in ()).throw(OSError("no space left"))  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", full)
+        spill.done(spill.read(2))
+    assert [json.loads(line)["_step"] for line in spill.read(1)] == [2]
+    spill.done(spill.read(1))
+    assert spill.waiting == 1
+    spill.close()
+    again = Spill(spill.path)
+    assert [json.loads(line)["_step"] for line in again.read(9)] == [3]
+    again.close()
+
+
+def test_a_file_is_replaced_by_a_shorter_one_at_once(tmp_path, monkeypatch):
+    """Whatever write or rename of it is the last one before a crash, no row is missing."""
+    monkeypatch.setattr("chiplog.loggers._spill.LARGE", 50)
+    now, states = [0.0], []
+    spill = Spill(tmp_path / "rows.jsonl", {}, lag=5.0, clock=lambda: now[0])
+    for name in ("pwrite", "replace", "ftruncate"):
+        act = getattr(os, name)
+
+        def watched(*args, act=act):
+            found = act(*args)
+            states.append(spill.path.read_bytes())
+            return found
+
+        monkeypatch.setattr(f"os.{name}", watched)
+    for i in range(30):
+        now[0] = 2.0 * i
+        spill.append(f'{{"_step": {i}}}\n')
+        states.clear()
+        spill.done(spill.read(1))
+        for state in tuple(states):
+            copy = tmp_path / "copy.jsonl"
+            copy.write_bytes(state)
+            again = Spill(copy)
+            steps = [json.loads(line)["_step"] for line in again.read(100)]
+            assert steps == list(range(steps[0], i + 1))
+            assert steps[0] <= max(i - 2, 0)
+            again.close()
+    assert spill.path.stat().st_size < 1000
+    spill.close()
+
+
+def test_any_byte_may_be_in_a_file(make, site, tmp_path):
+    with pytest.warns(UnsentWarning), make(patience=0) as logger:
+        site.is_away.set()
+        for i in range(2500):
+            logger.log({"x": i}, i)
+    (left,) = waiting_files(tmp_path)
+    data = left.read_bytes()
+    place = data.index(b'"x": 1234')
+    left.write_bytes(data[:place] + b"\r" + data[place + 1 :])
+    site.is_away.clear()
+    with pytest.warns(UnsentWarning, match="did not take 1 row"):
+        assert replay(left, site=site) == 2499
 
 
 def test_large_rows_are_not_all_read_at_once(tmp_path):
@@ -711,6 +853,124 @@ def test_a_run_that_could_not_be_closed_is_told(make, site):
     assert site.runs["one"].numbers() == [1]
 
 
+@pytest.mark.parametrize("can_finish", [True, False])
+def test_rows_in_the_memory_of_a_tracker_that_is_given_up_are_not_lost(
+    make, site, tmp_path, can_finish
+):
+    class Slow(ToSite):
+        """Keeps rows for itself, until it is asked for them."""
+
+        lag = 1000.0
+        kept = ()
+
+        def send(self, rows):
+            if any(row.step == 2 for row in rows):
+                raise OSError("not now")
+            self.kept = [*self.kept, *rows]
+
+        def finish(self, failed):
+            if not can_finish:
+                raise OSError("not now, either")
+            self.rows += self.kept
+
+    with pytest.warns(UnsentWarning, match=f"could not send {1 if can_finish else 3} row"):
+        with Slow(name="one", site=site, directory=tmp_path) as logger:
+            for i in range(2):
+                logger.log({"x": i}, i)
+            assert logger.flush()
+            logger.log({"x": 2}, 2)
+    assert site.runs["one"].numbers() == ([0, 1] if can_finish else [])
+    (left,) = waiting_files(tmp_path)
+    assert replay(left, to=make(name="two")) == (1 if can_finish else 3)
+
+
+def test_who_interrupts_the_end_keeps_what_was_logged(make, site, tmp_path, monkeypatch):
+    """Though it is still on its way to the file."""
+    wait, release = type(host).wait, threading.Event()
+
+    def interrupted(self):
+        monkeypatch.setattr(type(host), "wait", wait)
+        threading.Timer(0.1, release.set).start()
+        raise KeyboardInterrupt
+
+    site.is_away.set()
+    with pytest.warns(UnsentWarning, match="could not send 100 rows"):
+        with pytest.raises(KeyboardInterrupt), make() as logger:
+            put = logger._channel.put
+            logger._channel.put = lambda *args: release.wait(20) and put(*args)
+            for i in range(100):
+                logger.log({"x": i}, i)
+            monkeypatch.setattr(type(host), "wait", interrupted)
+    (left,) = waiting_files(tmp_path)
+    site.is_away.clear()
+    assert replay(left, site=site) == 100
+
+
+def test_a_process_that_was_forked_leaves_the_run_alone(make, site, monkeypatch):
+    with make() as logger:
+        logger.log({"x": 1}, 0)
+        assert logger.flush()
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)
+            with pytest.raises(LoggerStateError, match="another process"):
+                logger.put("{}\n")
+            logger.close(None)
+        logger.log({"x": 2}, 1)
+    assert site.runs["one"].numbers() == [1, 2]
+
+
+def test_a_disk_that_is_full_is_not_tried_for_every_row(make, site, monkeypatch):
+    attempts = []
+
+    def full(*args):
+        attempts.append(args)
+        raise OSError("no space left")
+
+    with make() as logger:
+        with monkeypatch.context() as patch:
+            patch.setattr(Spill, "append", full)
+            patch.setattr("chiplog.loggers._channel.FULL", 1000.0)
+            for i in range(500):
+                logger.log({"x": i}, i)
+            chiplog.flush()
+    assert len(attempts) == 1
+    assert site.runs["one"].numbers() == list(range(500))
+
+
+def test_the_file_says_that_the_run_is_there_whichever_was_there_first(make, site):
+    with make() as logger:
+        _ = logger.native
+        logger.log({"x": 1}, 0)
+        assert logger.flush()
+        assert logger._channel.spill.run["connected"]
+
+
+def test_what_fails_before_it_logs_anything_has_no_run(make, site, tmp_path):
+    with pytest.raises(ZeroDivisionError), make():
+        _ = 1 / 0
+    assert not site.runs
+    assert not waiting_files(tmp_path)
+
+
+def test_keys_are_not_shown(make):
+    logger = make(run_id="mine", api_key="secret")
+    assert repr(logger) == "<ToSite(name='one', project='chiplog', run_id='mine'), new>"
+
+
+def test_seeds_that_are_refused_are_told_once(make, site, tmp_path, caplog):
+    class Refusing(ToSite):
+        def connect(self):
+            raise ValueError("there is no such project")
+
+    with pytest.warns(UnsentWarning), pytest.raises(Exception, match="no such project"):
+        with Refusing(site=site, directory=tmp_path) as logger:
+            states = jax.vmap(logger.init)(jnp.arange(3))
+            jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+            assert not logger.flush(1)
+    told = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 1
+
+
 def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path):
     class Refusing(ToSite):
         def connect(self):
@@ -903,6 +1163,62 @@ def test_any_jsonl_file_can_be_sent(make, site, tmp_path):
     assert path.exists()
 
 
+def test_entries_of_a_jsonl_file_become_what_they_would_be(make, site, tmp_path, caplog):
+    path = tmp_path / "log.jsonl"
+    names = ("_texts", "_steps", "_histograms", "_images", "_axis")
+    with loggers.JsonlLogger(path) as logger:
+        logger.log({"w": np.arange(100.0), "few": np.arange(2), "grey": np.eye(3)}, 0)
+        logger.log({**dict.fromkeys(names, 1.0), "text": "hello"}, 1)
+        logger.tap(jax.vmap(lambda x: jax.lax.cond(x > 1, lambda: log_lane(x), lambda: None)))(
+            jnp.arange(3.0)
+        )
+    with open(path, "a") as file:
+        file.write("nothing\n")
+    assert replay(path, to=make(images="grey")) == 3
+    first, second, lanes = site.runs["one"].rows
+    assert (first.scalars, list(first.histograms)) == ({"few/0": 0, "few/1": 1}, ["w"])
+    assert first.images["grey"].tolist() == (255 * np.eye(3)).tolist()
+    assert (second.scalars, second.texts) == (dict.fromkeys(names, 1.0), {"text": "hello"})
+    assert lanes.scalars == {"lane/2": 2.0}
+    assert "1 lines of" in caplog.text
+
+
+def log_lane(x):
+    chiplog.log({"lane": x})
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_others_from_being_sent(make, site, tmp_path):
+    site.is_away.set()
+    with pytest.warns(UnsentWarning), make(patience=0) as logger:
+        logger.log({"x": 1}, 0)
+    place = tmp_path / "chiplog-unsent"
+    (place / "A.jsonl").write_text('{"_run": {}, "_sent": 27}\n')
+    (place / "B.jsonl").write_text("[" * 100_000)
+    (place / "C.jsonl").write_text('{"_run": {}, "_sent": -5}\n')
+    site.is_away.clear()
+    with pytest.raises(ExceptionGroup, match="could not be sent"):
+        replay(place, site=site)
+    assert site.runs["one"].numbers() == [1]
+
+
+def test_a_file_that_another_process_has_just_sent_is_not_made_again(make, site, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Spill(tmp_path / "gone.jsonl")
+    assert not (tmp_path / "gone.jsonl").exists()
+
+
+def test_what_is_replayed_may_get_other_words_and_another_class(make, site, tmp_path):
+    site.is_away.set()
+    with pytest.warns(UnsentWarning), make(patience=0) as logger:
+        logger.log({"x": 1}, 0)
+    (left,) = waiting_files(tmp_path)
+    site.is_away.clear()
+    assert replay(left, to=ToSite, site=site, directory=tmp_path, experiment="copy") == 1
+    assert site.runs["one"].project == "copy"
+    assert replay(left, site=site, experiment="another") == 1
+    assert site.runs["one"].project == "another"
+
+
 def test_many_rows_on_the_way_are_no_many_in_memory(make, site):
     """They are in the file."""
     site.is_away.set()
@@ -918,6 +1234,10 @@ def test_many_rows_on_the_way_are_no_many_in_memory(make, site):
 def test_wrong_words_are_refused_with_a_hint(make):
     with pytest.raises(LogTypeError, match=r"no option `projct`.*Did you mean `project`"):
         make(projct="x").__enter__()
+    with pytest.raises(LogTypeError, match=r"no option `log_dir`.*Did you mean `directory`"):
+        make(log_dir="x").__enter__()
+    with pytest.raises(LogTypeError, match="`tags` are words"):
+        make(tags=5)
     with pytest.raises(LogValueError, match="mean the same"):
         make(project="a", experiment="b")
     with pytest.raises(LogValueError, match="`mode='remote'` is not known"):

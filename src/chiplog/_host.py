@@ -436,6 +436,10 @@ class Host:
             jax.effects_barrier()
         if self._closed:
             self._deliver_all()
+        self.drain()
+
+    def drain(self) -> None:
+        """Wait until what has come by now has been delivered, whatever programs still run."""
         with self._lock:
             self._wait_until_done(self._put)
             while any(chunk.run.unbounded for chunk in self._queue):  # Of what callbacks started.

@@ -149,18 +149,51 @@ def test_steps_that_come_back_lose_nothing(make):
     with make(name="back") as logger:
         logger.tap(program)(1.0)
     assert len(history(logger, runs(logger)["back"], "done")) == 3000
-    assert len(logger._last) <= 10
 
 
 def test_names_that_would_become_the_same_stay_apart(make):
     with make(name="apart") as logger:
         logger.log({"a@b": 1.0, "a#b": 2.0, "ä": 3.0}, 0)
-    assert runs(logger)["apart"].data.metrics == {"a_b": 1.0, "a_b_2": 2.0, "ä": 3.0}
+        logger.log({"w": np.arange(100.0), "w/mean": -1.0}, 1)
+        logger.log({"语": COLOURS, "文": COLOURS}, 2)
+    run = runs(logger)["apart"]
+    found = run.data.metrics
+    assert (found["a_b"], found["a_b_2"], found["ä"]) == (1.0, 2.0, 3.0)
+    assert {found["w/mean"], found["w/mean_2"]} == {-1.0, 49.5}
+    files = client_of(logger).list_artifacts(run.info.run_id, "images")
+    assert len([file for file in files if file.path.endswith(".png")]) == 2
 
 
-def one_moment(scalars=None, images=None, texts=None):
-    """A row of an instant in which others are as well."""
-    return Row(0, "step", 1.8e9, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
+def test_rows_that_mlflow_will_never_take_do_not_hold_up_others(make):
+    with pytest.warns(UnsentWarning, match="did not take 1 row"), make(name="never") as logger:
+        logger.log({"x": 0.0}, 0)
+        logger.log({"x": 1.0}, 2**63)
+        logger.log({"x": 2.0, "语" * 120: "text"}, 2)
+    assert history(logger, runs(logger)["never"], "x") == [(0, 0.0), (2, 2.0)]
+
+
+def test_what_is_the_same_is_kept_as_often_as_it_was_logged_though_it_is_replayed(
+    make, tmp_path, monkeypatch
+):
+    def fail(self, rows):
+        raise OSError("not now")
+
+    with monkeypatch.context() as patch, pytest.warns(UnsentWarning):
+        with make(name="same again", spill=tmp_path) as logger:
+            for _ in range(100):
+                logger.log({"x": 1.0}, 0)
+            assert logger.flush()
+            patch.setattr(MlflowLogger, "send", fail)
+            for _ in range(100):
+                logger.log({"x": 1.0}, 0)
+    assert replay(tmp_path) == 100
+    assert history(logger, runs(logger)["same again"], "x") == [(0, 1.0)] * 200
+
+
+def one_moment(number, scalars=None, images=None, texts=None):
+    """A row of a step that has others, a millisecond after the one before."""
+    at = 1.8e9 + number / 1000
+    return Row(0, "step", at, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
 
 
 def failing(f, *errors):
@@ -177,9 +210,9 @@ def failing(f, *errors):
 
 def test_what_is_sent_again_is_there_once(make, monkeypatch):
     rows = [
-        one_moment(images={"i": COLOURS}, texts={"a/b": "first", "a-b": "second"}),
-        one_moment({"x": np.nan}, {"i": 255 - COLOURS}, {"a/b": "third"}),
-        one_moment({"x": np.nan, "c/../d": 1.0}, texts={"a/b": "third"}),
+        one_moment(0, images={"i": COLOURS}, texts={"a/b": "first", "a-b": "second"}),
+        one_moment(1, {"x": np.nan}, {"i": 255 - COLOURS}, {"a/b": "third"}),
+        one_moment(2, {"x": np.nan, "c/../d": 1.0}, texts={"a/b": "third"}),
     ]
     with make(name="files") as logger:
         run, client = logger.native.info.run_id, logger._client
@@ -265,9 +298,19 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, caplog):
     assert "['lr'] stay as they were" in caplog.text
 
 
+def test_a_database_is_a_place_on_this_machine(make, place):
+    uri = f"sqlite:///{place / 'mlflow.db'}"
+    with make(name="here", mode="offline", tracking_uri=uri, directory=None) as logger:
+        logger.log({"x": 1.0}, 0)
+    assert logger._uri == uri
+    assert history(logger, runs(logger)["here"], "x") == [(0, 1.0)]
+
+
 def test_wrong_places_are_told_before_the_run(make):
     with pytest.raises(LogValueError, match=r"plain files.*sqlite:///"):
         make(tracking_uri="file:///tmp/mlruns").__enter__()
+    with pytest.raises(LogValueError, match="was told of a server"):
+        make(mode="offline", tracking_uri="http://localhost:1").__enter__()
     with pytest.raises(LogValueError, match="where the server is"):
         make(mode="online").__enter__()
     with pytest.raises(LogTypeError, match=r"no option `tracking_url`.*`tracking_uri`"):

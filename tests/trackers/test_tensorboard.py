@@ -1,6 +1,7 @@
 """Files for TensorBoard, read back with its own reader."""
 
 import io
+import shutil
 
 import numpy as np
 import pytest
@@ -127,31 +128,29 @@ def test_a_row_that_cannot_be_written_does_not_repeat_the_others(make, monkeypat
     assert [row["x"] for _, row in found] == [i for i in range(100) if i != 50]
 
 
-def test_a_write_that_fails_halfway_is_undone(make):
-    class Halfway:
+def test_a_write_that_fails_halfway_is_undone(make, monkeypatch):
+    failed = []
+
+    class Halfway(io.FileIO):
         """A file on a disk that is full for a moment."""
 
-        def __init__(self, file):
-            self.file, self.failed = file, False
-
         def write(self, data):
-            if self.failed or len(data) < 500:
-                return self.file.write(data)
-            self.failed = True
-            self.file.write(data[: len(data) // 2])
+            if failed or len(data) < 500:
+                return super().write(data)
+            failed.append(True)
+            super().write(data[: len(data) // 2])
             raise OSError("no space left")
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
 
     with make() as logger:
         assert logger.native is logger.native  # From now on there is a file.
-        logger._file = Halfway(logger._file)
+        module = "chiplog.loggers._tensorboard"
+        opened = lambda path, mode, buffering: Halfway(path, mode)  # noqa: E731
+        monkeypatch.setattr(f"{module}.open", opened, raising=False)
         with logger._channel._busy:
             for i in range(100):
                 logger.log({"x": i}, i)
             chiplog.flush()
-    assert logger._file.failed
+    assert failed
     found = TestTensorBoardLogger().read(logger)
     assert [row["x"] for _, row in found] == list(range(100))
 
@@ -216,3 +215,60 @@ def test_what_is_written_can_be_read_while_the_run_goes_on(make):
 def test_wrong_options_are_told_before_the_run(make):
     with pytest.raises(LogTypeError, match=r"no option `nme`.*Did you mean `name`"):
         make(nme="x").__enter__()
+
+
+def tags_of(path):
+    loader = EventAccumulator(str(path), ALL)
+    loader.Reload()
+    return set(loader.Tags()["scalars"])
+
+
+def test_what_is_written_by_hand_stays(make):
+    with make() as logger:
+        logger.log({"x": 1.0}, 0)
+        logger.native.add_scalar("inside", 2.0, 0)
+    logger.native.add_scalar("after", 3.0, 0)
+    logger.native.close()
+    assert tags_of(logger.path) == {"x", "inside", "after"}
+
+
+def test_a_directory_that_is_removed_amid_a_run_is_there_again(make):
+    with make(config={"lr": 1}) as logger:
+        logger.log({"x": 1.0}, 0)
+        assert logger.flush()
+        shutil.rmtree(logger.path)
+        logger.log({"y": 1.0}, 1)
+    assert tags_of(logger.path) == {"y"}
+
+
+def test_a_run_whose_file_cannot_be_begun_leaves_nothing_of_it(make, monkeypatch):
+    write, failures = io.FileIO.write, iter([True])
+
+    class Full(io.FileIO):
+        def write(self, data):
+            if next(failures, False):
+                write(self, data[:20])
+                raise OSError("no space left")
+            return write(self, data)
+
+    opened = lambda path, mode, buffering: Full(path, mode)  # noqa: E731
+    monkeypatch.setattr("chiplog.loggers._tensorboard.open", opened, raising=False)
+    with make(config={"lr": 1}) as logger:
+        logger.log({"x": 1.0}, 0)
+    assert len(list(logger.path.iterdir())) == 1
+    assert tags_of(logger.path) == {"x"}
+
+
+def test_steps_that_are_not_whole_are_curves(make):
+    with make() as logger:
+        for i in range(1, 6):
+            logger.log({"x": float(i)}, i / 2)
+    found = TestTensorBoardLogger().read(logger)
+    assert [step for step, _ in found] == [0, 1, 1, 2, 2]
+    assert [row["step"] for _, row in found] == [0.5, 1.0, 1.5, 2.0, 2.5]
+
+
+def test_a_run_that_fails_before_it_logs_anything_leaves_no_directory(make):
+    with pytest.raises(ZeroDivisionError), make() as logger:
+        _ = 1 / 0
+    assert not logger.path.exists()

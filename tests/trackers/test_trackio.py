@@ -13,7 +13,7 @@ import pytest
 from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
 from PIL import Image
 
-from chiplog.errors import LogTypeError, LogValueError, UnsentWarning
+from chiplog.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
 from chiplog.loggers import TrackioLogger, replay
 from chiplog.testing import LoggerContract
 
@@ -97,6 +97,87 @@ def test_a_run_can_be_gone_on_with(make):
         with make(run_id="again", resume=True) as logger:
             logger.log({"x": start}, start)
     assert database(logger).run("again") == [(0, {"x": 0}), (10, {"x": 10})]
+
+
+def by_id(logger):
+    """The steps and values of `x` of every run, and its configuration, by its id."""
+    with sqlite3.connect(logger.directory / f"{logger.project}.db") as connection:
+        rows = connection.execute("select run_id, step, metrics from metrics order by id")
+        found = {}
+        for run, step, metrics in rows:
+            found.setdefault(run, []).append((step, json.loads(metrics)["x"]))
+        configs = dict(connection.execute("select run_id, config from configs").fetchall())
+    connection.close()
+    return found, {run: json.loads(config) for run, config in configs.items()}
+
+
+def test_a_run_is_found_by_its_id_whatever_its_name_is(make):
+    with make(name="one", run_id="mine", group="all", config={"lr": 1, "net": {"w": 3}}) as logger:
+        logger.log({"x": 0}, 0)
+    for _ in range(2):  # The second does not mix with the first.
+        with make(name="one", run_id="other") as logger:
+            logger.log({"x": 1}, 1)
+    with pytest.raises(TrackerError, match="no run 'absent'"):
+        with make(name="one", run_id="absent", resume="must"):
+            pass
+    with make(name="one", run_id="mine", resume="must", config={"lr": 2}) as logger:
+        logger.log({"x": 2}, 2)
+    found, configs = by_id(logger)
+    assert found.pop("mine") == [(0, 0), (2, 2)]
+    assert found.pop("other") == [(1, 1)]
+    assert list(found.values()) == [[(1, 1)]]
+    config = {name: configs["mine"][name] for name in ("lr", "net", "_Group")}
+    assert config == {"lr": 2, "net": {"w": 3}, "_Group": "all"}
+
+
+def test_what_is_replayed_goes_to_its_run_and_not_to_a_later_one_of_the_same_name(
+    make, tmp_path, monkeypatch
+):
+    def fail(self, rows):
+        raise OSError("not now")
+
+    with monkeypatch.context() as patch, pytest.warns(UnsentWarning):
+        with make(name="one", config={"v": 1}, spill=tmp_path) as first:
+            first.log({"x": 0}, 0)
+            assert first.flush()
+            patch.setattr(TrackioLogger, "send", fail)
+            first.log({"x": 1}, 1)
+    with make(name="one", config={"v": 2}) as second:
+        second.log({"x": 2}, 2)
+    assert replay(tmp_path) == 1
+    found, configs = by_id(second)
+    assert found == {first.run_id: [(0, 0), (1, 1)], second.run_id: [(2, 2)]}
+    assert (configs[first.run_id]["v"], configs[second.run_id]["v"]) == (1, 2)
+
+
+def test_what_trackio_cannot_store_does_not_take_others_with_it(make):
+    with pytest.warns(UnsentWarning, match="did not take 1 row"), make(name="one") as logger:
+        logger.log({"x": 0, "huge": 2**70}, 0)
+        logger.log({"x": 1}, 2**63)
+        logger.log({"x": 2, "time": 3, "value/time": 4}, 2)
+    assert database(logger).run("one") == [
+        (0, {"x": 0, "huge": 2.0**70}),
+        (2, {"x": 2, "value/time": 3, "value/time_2": 4}),
+    ]
+
+
+def test_a_database_that_somebody_holds_gets_its_rows_later(make, monkeypatch):
+    with make(name="one") as logger:
+        logger.log({"x": 0}, 0)
+        assert logger.flush()
+        storage = logger._storage
+        connect, held = storage._get_connection, [True]
+
+        def locked(*args, **words):
+            if held:
+                held.pop()
+                raise sqlite3.OperationalError("database is locked")
+            return connect(*args, **words)
+
+        monkeypatch.setattr(storage, "_get_connection", staticmethod(locked))
+        for i in range(1, 20):
+            logger.log({"x": i}, i)
+    assert database(logger).run("one") == [(i, {"x": i}) for i in range(20)]
 
 
 def test_a_run_that_was_never_opened_is_a_new_one_when_replayed(make, monkeypatch, tmp_path):

@@ -142,12 +142,40 @@ def test_every_seed_is_a_run(make, tmp_path):
 
 
 def test_a_run_that_fails_and_tags(make, tmp_path):
-    with pytest.raises(ZeroDivisionError), make(tags=["a", "b"], job_type="sweep"):
+    with pytest.raises(ZeroDivisionError), make(tags=["a", "b"], job_type="sweep") as logger:
+        logger.log({"x": 1}, 0)
         _ = 1 / 0
     (file,) = files(tmp_path)
     assert file.exit_code == 1
     assert list(file.run.tags) == ["a", "b"]
     assert file.run.job_type == "sweep"
+
+
+def test_what_wandb_does_not_take_is_told_before_the_run(make):
+    for words in ({"project": "a/b"}, {"run_id": "a/b"}, {"tags": ["x" * 100]}):
+        with pytest.raises(LogValueError, match="wandb does not take"):
+            make(**words).__enter__()
+    with pytest.raises(LogTypeError, match=r"no option `id`\. Did you mean `run_id`"):
+        make(id="mine").__enter__()
+
+
+def test_names_that_meet_stay_apart(make):
+    with make() as logger:
+        logger.log({"_x": 1, "value/_x": 2, "step": "a text"}, 0)
+    (row,) = file_of(logger).history
+    assert (row["value/_x"], row["value/_x_2"], row["value/step"]) == (1, 2, "a text")
+    assert row["step"] == 0
+
+
+def test_files_are_where_the_logger_was_opened(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    with WandbLogger(project="tests") as logger:
+        monkeypatch.chdir(there)
+        logger.log({"x": 1}, 0)
+    assert len(files(here)) == 1
 
 
 def test_a_run_can_be_gone_on_with(make, tmp_path):

@@ -6,6 +6,7 @@ after a longer pause; what the tracker will never take is put aside.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -19,6 +20,8 @@ from ._spill import Spill
 
 PAUSES = (0.25, 30.0)  # Seconds after the first failure, and at most; in between they double.
 AT_ONCE = 1000  # Rows that are read from a file.
+FULL = 1.0  # Seconds between two attempts to write to a disk that is full.
+MOMENT = 5.0  # Seconds for a tracker that is given up to write what it has.
 MOST_HELD = 64 << 20  # Characters that are kept while a disk is full.
 
 
@@ -63,7 +66,9 @@ class Channel:
         self._not_before = 0.0  # When to try again.
         self.was_ended = False  # The tracker has closed the run, or there was none.
         self._abandoned = False
-        self._held, self._held_rows = "", 0  # What could not be written to the file.
+        self._held: list[str] = []  # What could not be written to the file,
+        self._held_rows = self._held_size = 0
+        self._not_written_before = 0.0  # and when to try that again.
         self._told = False
         self._busy = threading.Lock()
 
@@ -74,13 +79,21 @@ class Channel:
 
     def put(self, lines: str, count: int = 1) -> None:
         """Add rows. Those that cannot be written now are kept for the next time."""
-        self._held, self._held_rows = self._held + lines, self._held_rows + count
+        self._held.append(lines)
+        self._held_rows, self._held_size = self._held_rows + count, self._held_size + len(lines)
+        if self.over.is_set():
+            lost = counted(self._held_rows)
+            self._forget_held()
+            raise LogFileError(f"{self.title} was closed before {lost} came: they are lost.")
+        if time.monotonic() < self._not_written_before:
+            return
         try:
             self._write_held()
         except OSError as error:
-            if len(self._held) > MOST_HELD:
-                self._lose_held(error)
-            elif not self._told:
+            self._not_written_before = time.monotonic() + FULL
+            if self._held_size > MOST_HELD:
+                raise self._lost(error) from error
+            if not self._told:
                 self._told = True
                 reports.warning("%s cannot write to its file: %s.", self.title, error)
 
@@ -90,20 +103,25 @@ class Channel:
             try:
                 self._write_held()
             except OSError as error:
-                self._lose_held(error)
+                raise self._lost(error) from error
 
     def _write_held(self) -> None:
         if self.spill is None:
             self.spill = self._make_spill()
-        self.spill.append(self._held, self._held_rows)
-        self._held, self._held_rows = "", 0
+            self._describe()
+        self.spill.append("".join(self._held), self._held_rows)
+        self._forget_held()
 
-    def _lose_held(self, error: OSError) -> None:
-        lost, self._held, self._held_rows = counted(self._held_rows), "", 0
-        raise LogFileError(
+    def _forget_held(self) -> None:
+        self._held, self._held_rows, self._held_size = [], 0, 0
+
+    def _lost(self, reason: OSError) -> LogFileError:
+        lost = counted(self._held_rows)
+        self._forget_held()
+        return LogFileError(
             f"{self.title} could not write {lost} to its file, from where they are sent, so they "
-            f"are lost: {error}. Make room there, or choose another place with `spill=`."
-        ) from error
+            f"are lost: {reason}. Make room there, or choose another place with `spill=`."
+        )
 
     @property
     def has_work(self) -> bool:
@@ -156,16 +174,21 @@ class Channel:
             if not self.tracker.refuses(error):
                 raise
             self.refusal = error
-            reports.error("%s could not open its run.", self.title, exc_info=error)
             return
         self.connected.set()
-        if self.spill is not None:
+        self._describe()
+
+    def _describe(self) -> None:
+        """Have the file say that the run is there, whichever of them was there first."""
+        if self.spill is not None and self.connected.is_set():
             self.spill.update(self.tracker.about())
 
     def _send(self) -> None:
         assert self.spill is not None
         if not self._lines:
             self._lines = self.spill.read(AT_ONCE)
+            if not self._lines:
+                raise LogFileError(f"{str(self.spill.path)!r} has less rows in it than before.")
         some = self._lines[: self.tracker.most]
         try:
             self.tracker.send([self._row(line) for line in some])
@@ -238,11 +261,27 @@ class Channel:
         self._abandoned = True
         if self._busy.acquire(blocking=False):  # Else the thread is in a call that may not return.
             try:
+                self._collect()
                 self._end()
             finally:
                 self._busy.release()
         elif self.spill is not None:
             self.spill.leave()
+
+    def _collect(self) -> None:
+        """Have the tracker write what it has in its memory; what it does not write waits again."""
+        if self.over.is_set() or self.spill is None or not self.spill.tick():
+            return
+        closer = threading.Thread(target=self._close_run, daemon=True)
+        closer.start()
+        closer.join(MOMENT)
+        if not self.was_ended:
+            self.spill.take_back()
+
+    def _close_run(self) -> None:
+        with contextlib.suppress(Exception):
+            self.tracker.finish(True)
+            self.was_ended = True
 
     def tick(self) -> bool:
         """See what counts as sent by now; say whether there is anything that does not yet."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._jax_compat import is_key
 from ..errors import LogTypeError
+from ._rows import printable
 
 MOST = 100  # Numbers of an array that are written out.
 
@@ -47,8 +48,12 @@ def flat_config(config: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value.value if isinstance(value, enum.Enum) else value
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, str):
+        return printable(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (field.name for field in dataclasses.fields(value))
         return {name: _plain(getattr(value, name)) for name in fields}
@@ -57,7 +62,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {printable(str(name)): _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(one) for one in value]
     if isinstance(value, (np.generic, np.ndarray, jax.Array)):
@@ -66,7 +71,7 @@ def _plain(value: Any) -> Any:
         return os.fspath(value)
     if callable(value):  # An address would be another one every time.
         return getattr(value, "__qualname__", type(value).__qualname__)
-    return str(value)
+    return printable(str(value))
 
 
 def _plain_array(value: Any) -> Any:

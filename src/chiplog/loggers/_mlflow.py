@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 import re
 import socket
 import urllib.parse
 import urllib.request
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from .._extras import load
 from .._host import logger as reports
 from ..errors import LogValueError, MissingExtraError
 from ._config import flat_config
-from ._rows import Row
+from ._names import Names
+from ._rows import Row, other_steps
 from ._tracker import TrackerLogger
 
 AT_ONCE = 1000  # Metrics that MLflow takes in one call,
@@ -48,6 +48,7 @@ class MlflowLogger(TrackerLogger):
     """
 
     title = "MLflow"
+    apart = True
 
     def load(self) -> None:
         """Import MLflow, and see where to log."""
@@ -68,22 +69,26 @@ class MlflowLogger(TrackerLogger):
                 load("mlflow.store.tracking.sqlalchemy_store", "MlflowLogger", "mlflow")
             if self.given_patience is None:
                 self._patience = 120.0  # It may have to make its database first.
-        self._keys: dict[str, str] = {}  # What MLflow calls them, by name.
-        self._filed: set[tuple[Any, ...]] = set()  # Images of rows that may be sent again.
-        # When the same was last logged, in milliseconds.
-        self._last: dict[tuple[Any, ...], int] = {}
+        self._names, self._image_names = Names(_clean), Names(_clean_image)
+        self._filed: set[tuple[str, int, int]] = set()  # Images of rows that may be sent again.
 
     def _places(self) -> tuple[str, str | None]:
         """Where metrics go, and where files go, if that is ours to say."""
-        given = self.options.get("tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI")
+        asked = os.fspath(self.options.get("tracking_uri") or "")
+        given = asked or os.environ.get("MLFLOW_TRACKING_URI", "")
         artifacts = self.options.get("artifact_location")
         if self.mode == "online" and not given:
             raise LogValueError(
                 "MlflowLogger is to be online, but does not know where the server is. Give it a "
                 "`tracking_uri`, such as 'http://localhost:5000', or set MLFLOW_TRACKING_URI."
             )
-        if given and self.mode != "offline":
-            uri = os.fspath(given)
+        if self.mode == "offline" and asked and not asked.startswith("sqlite:"):
+            raise LogValueError(
+                "MlflowLogger is to be offline, but was told of a server: "
+                f"`tracking_uri={asked!r}`. Leave one of them out."
+            )
+        if asked or (given and self.mode != "offline"):
+            uri = given
             scheme = urllib.parse.urlsplit(uri).scheme
             if scheme in ("", "file") and uri != "databricks":
                 path = urllib.parse.urlsplit(uri).path
@@ -164,71 +169,40 @@ class MlflowLogger(TrackerLogger):
         """Send many metrics at once, which is 30 times as fast as one by one."""
         self._knock()
         client, run = self._client, self._number
-        last, now = self._last.copy(), 0
-
-        def at(*what: Any) -> int:
-            # What is the same in everything would be taken for one that came twice.
-            last[what] = max(now, last.get(what, 0) + 1)
-            return last[what]
-
-        metrics, images, texts = [], [], []
-        for row in rows:
-            now, step = int(1000 * row.time), int(row.step)
-            for name, number in self._metrics(row):
-                when = at(name, repr(number), step)  # NaN is not even equal to itself.
-                metrics.append(self._entities.Metric(name, number, when, step))
-            for name, image in self._images(row):
-                what = (name, zlib.crc32(image.tobytes()), step)
-                images.append((image, (*what, at(*what))))
-            for name, ending, text in self._texts(row):
-                summed = zlib.crc32(text.encode())
-                file = f"{step:08}-{at(name, summed, step)}-{summed:08x}.{ending}"
-                texts.append((text, f"{name}/{file}"))
+        metrics = [
+            self._entities.Metric(name, number, _milliseconds(row), _whole(row))
+            for row in rows
+            for name, number in self._metrics(row)
+        ]
         for start in range(0, len(metrics), AT_ONCE):
             some = metrics[start : start + AT_ONCE]
             client.log_batch(run, metrics=some, synchronous=True)
-        for text, path in texts:
-            client.log_text(run, text, path)
-        for image, place in images:
-            if place not in self._filed:  # It would be there twice.
-                name, _, step, when = place
-                client.log_image(run, image, key=name, step=step, timestamp=when, synchronous=True)
-                self._filed.add(place)
-        self._filed.difference_update(place for _, place in images)
-        # Not before all of it was sent: the same rows must become the same metrics again.
-        self._last = {what: when for what, when in last.items() if when >= now}
+        for row in rows:
+            self._send_files(row)
+        gone = {(_whole(row), _milliseconds(row)) for row in rows}
+        self._filed = {filed for filed in self._filed if filed[1:] not in gone}
 
     def _metrics(self, row: Row) -> Iterator[tuple[str, float]]:
-        for name, number in row.scalars.items():
-            yield self._key(name), float(number)
-        for name, at in row.steps.items():
-            if name != row.axis or at != int(row.step):
-                yield self._key(name), float(at)
+        for name, number in (row.scalars | other_steps(row)).items():
+            yield self._names(name), float(number)
         for name, counted in row.histograms.items():
-            key = self._key(name)
-            yield f"{key}/mean", counted.total / max(sum(counted.counts), 1)
-            yield f"{key}/min", counted.low
-            yield f"{key}/max", counted.high
+            mean = counted.total / max(sum(counted.counts), 1)
+            for label, number in {"mean": mean, "min": counted.low, "max": counted.high}.items():
+                yield self._names(f"{name}/{label}", of="histogram"), number
 
-    def _key(self, name: str) -> str:
-        """What MLflow calls a value; no other has the same name there."""
-        if name not in self._keys:
-            clean, number = _clean(name), 1
-            while (key := clean if number == 1 else f"{clean}_{number}") in self._keys.values():
-                number += 1
-            self._keys[name] = key
-        return self._keys[name]
-
-    def _images(self, row: Row) -> Iterator[tuple[str, Any]]:
-        for name, image in row.images.items():
-            yield re.sub(r"[^\w.\- /]", "_", self._key(name), flags=re.ASCII), image
-
-    def _texts(self, row: Row) -> Iterator[tuple[str, str, str]]:
+    def _send_files(self, row: Row) -> None:
+        client, run, step, at = self._client, self._number, _whole(row), _milliseconds(row)
+        place = f"{step:08}-{at}"  # There is no other row at that time.
         for name, text in row.texts.items():
-            yield f"texts/{self._key(name)}", "txt", text
+            client.log_text(run, text, f"texts/{self._names(name)}/{place}.txt")
         for name, counted in row.histograms.items():
-            about = {"step": int(row.step), **counted._asdict()}
-            yield f"histograms/{self._key(name)}", "json", json.dumps(about, indent=2)
+            about = {"step": step, **counted._asdict()}
+            client.log_dict(run, about, f"histograms/{self._names(name)}/{place}.json")
+        for name, image in row.images.items():
+            key = self._image_names(name)
+            if (key, step, at) not in self._filed:  # It would be there twice.
+                client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
+                self._filed.add((key, step, at))
 
     def finish(self, failed: bool) -> None:
         """Say how the run ended."""
@@ -238,7 +212,9 @@ class MlflowLogger(TrackerLogger):
     def refuses(self, error: Exception) -> bool:
         """Say whether MLflow does not take what it got; anything else may be a matter of time."""
         code = getattr(error, "error_code", None)
-        return super().refuses(error) if code is None else code in REFUSED
+        if code is not None:
+            return code in REFUSED
+        return super().refuses(error) or getattr(error, "errno", None) == errno.ENAMETOOLONG
 
     def _knock(self) -> None:
         """See whether the server is there: MLflow itself would wait for two minutes."""
@@ -260,8 +236,24 @@ class MlflowLogger(TrackerLogger):
 
 def _clean(name: str) -> str:
     """A name that MLflow takes; it may have slashes."""
-    clean = re.sub(r"[^\w.\- :/]", "_", name)[:240]
+    clean = re.sub(r"[^\w.\- :/]", "_", name).encode()[:240].decode(errors="ignore")
     return "/".join(part for part in clean.split("/") if part.strip(".")) or "_"
+
+
+def _clean_image(name: str) -> str:
+    """A name that MLflow takes for images."""
+    return re.sub(r"[^\w.\- /]", "_", _clean(name), flags=re.ASCII)
+
+
+def _milliseconds(row: Row) -> int:
+    return round(1000 * row.time)
+
+
+def _whole(row: Row) -> int:
+    step = int(row.step)
+    if not -(2**63) <= step < 2**63:
+        raise ValueError(f"{step} is larger than steps can be in MLflow")
+    return step
 
 
 def _word(name: str) -> str:

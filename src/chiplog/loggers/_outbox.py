@@ -33,7 +33,7 @@ class Outbox:
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._hurry = threading.Event()
-        self._warned = False
+        self._warned = self._refused = False
         self._progress = 0  # Pieces of work that were done.
         self._left: list[Channel] = []
         self._given_up_at = -1  # By somebody who waited, after so many pieces.
@@ -144,17 +144,26 @@ class Outbox:
             for channel in ready:
                 had_failed = channel.failures
                 channel.work()
-                if channel.error is None:
+                if channel.refusal is not None:
+                    self._tell_refusal(channel)
+                elif channel.error is None:
                     self._progress += 1
                     if had_failed:
                         reports.info("%s sends again.", channel.title)
                 elif not self._warned:
                     self._warned = True
                     self._tell(channel)
+            for channel in tuple(self._channels):
+                channel.tick()  # Also of those that wait for one that is away.
             if not ready:
                 # Others may have something new before that.
                 self._hurry.wait(min(LINGER, *(channel.pause(now) for channel in todo)))
                 self._hurry.clear()
+
+    def _tell_refusal(self, channel: Channel) -> None:
+        if not self._refused:  # It would be the same for every seed.
+            self._refused = True
+            reports.error("%s could not open its run.", channel.title, exc_info=channel.refusal)
 
     def _tell(self, channel: Channel) -> None:
         where = "" if channel.spill is None else f" in {channel.spill.path}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -33,7 +33,8 @@ class Record:
     step: int
     values: dict[str, Any]  # Arrays, numbers and strings by name.
     steps: dict[str, Any] = dataclasses.field(default_factory=dict)  # Those with a name.
-    valid: dict[str, Any] = dataclasses.field(default_factory=dict)  # By key, lanes that logged.
+    valid: dict[str, Any] = dataclasses.field(default_factory=dict)  # By name, lanes that logged.
+    lanes: dict[str, int] = dataclasses.field(default_factory=dict)  # Axes that are lanes.
     tags: tuple[str, ...] = ()
     time: float = dataclasses.field(default_factory=time.time)
 
@@ -48,15 +49,21 @@ def make_record(state: Any, values: dict[str, Any], step: int) -> Record:
     record = Record(step, values)
     if isinstance(state, LogDict):
         record.steps = {name: next(iter(at.values())) for name, at in state.steps.items() if at}
-        record.valid = {
-            name: mask
-            for key, mask in state._valid.items()
-            for name in values
-            if name == key or name.startswith(f"{key}/")
-        }
+        lanes = {key: axes for key, (axes, _) in state._axes.items() if axes}
+        record.valid, record.lanes = _of_names(state._valid, values), _of_names(lanes, values)
         if state.origin is not None:
             record.tags, record.time = state.origin.tags, state.origin.time
     return record
+
+
+def _of_names(of_keys: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """What is known of keys, for the names of their leaves."""
+    return {
+        name: known
+        for key, known in of_keys.items()
+        for name in names
+        if name == key or name.startswith(f"{key}/")
+    }
 
 
 def by_name(state: Any, traced: bool = False) -> dict[str, Any]:

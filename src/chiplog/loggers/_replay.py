@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
+from .._host import logger as reports
 from .._host import raise_all
 from ..errors import ChiplogError, LogFileError, LogTypeError, LogValueError
+from ._json import from_json
 from ._mlflow import MlflowLogger
 from ._paths import StrPath
-from ._rows import as_line, from_line
+from ._record import Record
+from ._rows import Row, as_line, from_line
 from ._spill import Spill, head_of
 from ._tensorboard import TensorBoardLogger
 from ._tracker import TrackerLogger, remove_if_empty
@@ -25,9 +30,12 @@ TRACKERS: dict[str, type[TrackerLogger]] = {
     "wandb": WandbLogger,
 }
 BATCH = 1000
+ABOUT = {"logger", "unique", "connected", "made_with"}  # What a file has to say.
 
 
-def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -> int:
+def replay(
+    path: StrPath, to: str | type[TrackerLogger] | TrackerLogger | None = None, **words: Any
+) -> int:
     """Send the rows of a file, or of all files in a directory, to a tracker; return how many.
 
     A file that a logger left behind knows the tracker and the run that it is for, and is removed
@@ -35,8 +43,8 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
 
     Args:
         path: The file, or a directory of files.
-        to: "wandb", "tensorboard", "mlflow", "trackio", or a logger that is not open yet, if a copy
-            of the rows is to go somewhere else. The file stays.
+        to: "wandb", "tensorboard", "mlflow", "trackio", a class of loggers, or a logger that is not
+            open yet, if a copy of the rows is to go somewhere else. The file stays.
         words: What to make the logger with, instead of what the file says; such as `mode="online"`.
 
     Examples:
@@ -58,19 +66,21 @@ def replay(path: StrPath, to: str | TrackerLogger | None = None, **words: Any) -
     if not path.exists():
         raise LogFileError(f"There is no file {str(path)!r}.")
     run, start = head_of(path) or (None, 0)
+    if run is not None and not run.keys() >= ABOUT:
+        raise LogFileError(f"{str(path)!r} does not say what its rows are for.")
     if run is not None and to is None:
         made_with = dict(run["made_with"])
         if run["connected"] and made_with["resume"] == "never":
             made_with["resume"] = "allow"  # It is there by now.
-        return _go_on(path, _made(run["logger"], {**made_with, **words}))
+        return _go_on(path, _made(run["logger"], _changed(made_with, words)))
     if to is None:
         raise LogValueError(
             f"{str(path)!r} does not say which tracker it is for. Say `to='wandb'`, or another of "
             f"{', '.join(map(repr, TRACKERS))}."
         )
     known = {} if run is None else _shared(run["made_with"])
-    logger = to if isinstance(to, TrackerLogger) else _made(to, {**known, **words})
-    return _copy(path, start, logger)
+    logger = to if isinstance(to, TrackerLogger) else _made(to, _changed(known, words))
+    return _copy(path, start, logger, is_ours=run is not None)
 
 
 def _replay_all(directory: Path, to: Any, words: dict[str, Any]) -> int:
@@ -84,13 +94,23 @@ def _replay_all(directory: Path, to: Any, words: dict[str, Any]) -> int:
         try:
             if head_of(file) is not None:
                 sent += replay(file, to, **words)
-        except ChiplogError as error:  # The others are still to be sent.
-            errors.append(error)
+        except (ChiplogError, OSError) as error:  # The others are still to be sent.
+            if file.exists():  # Else somebody else has just sent it.
+                errors.append(error)
     raise_all(errors, f"Some files of {str(directory)!r} could not be sent.")
     return sent
 
 
+def _changed(made_with: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
+    """What to make a logger with, if some of it is to be different."""
+    if "experiment" in words:  # Another word for it.
+        made_with = {word: value for word, value in made_with.items() if word != "project"}
+    return {**made_with, **words}
+
+
 def _made(name: Any, words: dict[str, Any]) -> TrackerLogger:
+    if isinstance(name, type) and issubclass(name, TrackerLogger):
+        return name(**words)
     kinds = {**TrackerLogger.kinds, **TRACKERS}
     if name not in kinds:
         known = ", ".join(map(repr, TRACKERS))
@@ -109,7 +129,7 @@ def _shared(words: dict[str, Any]) -> dict[str, Any]:
 
 def _go_on(path: Path, logger: TrackerLogger) -> int:
     """Send what is left in a file, as the logger that made it would have."""
-    spill = Spill(path, {}, logger.lag)  # Before anything else: it may be in use.
+    spill = Spill(path, lag=logger.lag)  # Before anything else: it may be in use.
     logger._existing, logger.unique = spill, spill.run["unique"]
     waiting = spill.waiting
     try:
@@ -121,21 +141,50 @@ def _go_on(path: Path, logger: TrackerLogger) -> int:
     return waiting - spill.waiting - logger._channel.refused
 
 
-def _copy(path: Path, start: int, logger: TrackerLogger) -> int:
+def _copy(path: Path, start: int, logger: TrackerLogger, is_ours: bool) -> int:
     """Send the rows of a file that stays as it is."""
-    count = 0
+    count, rows = 0, logger._rows
+
+    def read(line: str) -> Row:
+        if not is_ours:
+            return rows.row(_record(line))
+        row = from_line(line)
+        return row._replace(time=rows.moment(row.time, row.step))
+
     with logger, open(path, "rb") as file:
         file.seek(start)
-        while batch := list(itertools.islice(_lines(file), BATCH)):
+        lines = _lines(file, read)
+        while batch := list(itertools.islice(lines, BATCH)):
             logger.put("".join(batch), len(batch))
             count += len(batch)
     return count - logger._channel.waiting - logger._channel.refused
 
 
-def _lines(file: BinaryIO) -> Iterator[str]:
+def _lines(file: BinaryIO, read: Callable[[str], Row]) -> Iterator[str]:
     """The rows of a file, without lines that a crash cut off."""
+    left_out = 0
     for line in file:
         try:
-            yield as_line(from_line(line.decode())) + "\n"
+            yield as_line(read(line.decode())) + "\n"
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue
+            left_out += 1
+    if left_out:
+        reports.warning("%d lines of %s are no entries, and were left out.", left_out, file.name)
+
+
+def _record(line: str) -> Record:
+    """An entry that a `JsonlLogger` wrote."""
+    found = from_json(line)
+    record = Record(found.pop("_step"), {}, tags=tuple(found.pop("_tags", ())))
+    record.time = found.pop("_time", 0.0)
+    for name, value in found.items():
+        if isinstance(value, list):
+            cells = np.array(value, object)
+            logged = np.vectorize(lambda cell: cell is not None, otypes=[bool])(cells)
+            if not logged.all():
+                record.valid[name] = logged
+            cells[~logged] = 0
+            value = np.array(cells.tolist())
+        if value is not None:
+            record.values[name] = value
+    return record

@@ -10,7 +10,7 @@ import base64
 import fnmatch
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from ._record import Record
 Number = int | float
 BINS = 64
 LARGEST = np.finfo(np.float64).max
+MANY = 10_000  # Steps whose last rows are remembered.
 FEW = 16  # Numbers that can each have a curve of their own.
 AXIS = "step"  # What the step is called if it has no name.
 
@@ -53,14 +54,26 @@ class Row(NamedTuple):
     texts: dict[str, str]
 
 
+class _Value(NamedTuple):
+    """A value of an entry, and what is known about it."""
+
+    value: Any
+    valid: Any  # Lanes that logged, if not all did.
+    lanes: int  # How many of its axes are lanes.
+    tags: tuple[str, ...]
+
+
 class Rows:
     """Makes rows of records.
 
     Arrays with more than `histograms` numbers become histograms, or, if it is None, four curves.
-    `images` are patterns of names.
+    `images` are patterns of names. If they are to be kept `apart`, no two rows of one step are of
+    the same millisecond.
     """
 
-    def __init__(self, histograms: int | None, images: str | Iterable[str]) -> None:
+    def __init__(
+        self, histograms: int | None, images: str | Iterable[str], apart: bool = False
+    ) -> None:
         if histograms is not None and (type(histograms) is not int or histograms < 0):
             raise LogValueError(
                 f"`histograms` is a number, above which arrays become histograms, or None, not "
@@ -70,18 +83,37 @@ class Rows:
         patterns: tuple[Any, ...] = tuple(images) if many else (images,)
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise LogTypeError(f"`images` are names, or patterns of names, not {images!r}.")
-        self._histograms, self._images = histograms, patterns
+        self._histograms, self._images, self._apart = histograms, patterns, apart
         self._told: set[str] = set()
+        self._fractions: set[str] = set()  # Steps that were not whole.
+        self._last: dict[Number, int] = {}  # When a step last had a row, in milliseconds.
 
     def row(self, record: Record) -> Row:
         """Make a row of a record."""
         axis = _axis(record.steps)
-        steps = {name: _last(at) for name, at in record.steps.items()}
-        steps.setdefault(axis, record.step)
-        row = Row(record.step, axis, record.time, steps, {}, {}, {}, {})
+        named = {name: _last(at) for name, at in record.steps.items()}
+        steps = {name: self._step(name, at) for name, at in {axis: record.step, **named}.items()}
+        row = Row(record.step, axis, self.moment(record.time, record.step), steps, {}, {}, {}, {})
         for name, value in record.values.items():
-            self._add(row, name, value, record.valid.get(name), record.tags)
+            one = _Value(value, record.valid.get(name), record.lanes.get(name, 0), record.tags)
+            self._add(row, printable(name), one)
         return row
+
+    def _step(self, name: str, at: Number) -> Number:
+        """A step; if it is not always whole, it is never."""
+        if isinstance(at, float):
+            self._fractions.add(name)
+        return float(at) if name in self._fractions else at
+
+    def moment(self, time: float, step: Number) -> float:
+        """When a row is said to be of: its time, or a little later."""
+        if not self._apart:
+            return time
+        now = int(1000 * time)
+        at = self._last[step] = max(now, self._last.get(step, 0) + 1)
+        if len(self._last) > MANY:
+            self._last = {step: last for step, last in self._last.items() if last >= now}
+        return at / 1000
 
     def lines(self, logs: LogDict, steps: Callable[[], Any]) -> list[str] | None:
         """The lines of a batch of entries; None if there is more in them than scalars."""
@@ -94,14 +126,19 @@ class Rows:
         if not all(type(x) is np.ndarray and _are_scalars(x) for x in columns):
             return None
         main = steps()
-        named = {name: _whole(at) for name, at in {axis: main, **named}.items()}
+        for name, at in {axis: main, **named}.items():
+            whole = _whole(at)
+            if whole.dtype.kind == "f":
+                self._fractions.add(name)
+            named[name] = at if name in self._fractions else whole
         rows = zip(*map(_listed, [*named.values(), *logs.values()]), strict=True)
-        at, names, time = tuple(named), [_line_name(name) for name in logs], logs.origin.time
+        at, time = tuple(named), logs.origin.time
+        names = [_line_name(printable(name)) for name in logs]
         return [
             encode(
                 {
                     "_step": step,
-                    "_time": time,
+                    "_time": self.moment(time, step),
                     "_axis": axis,
                     "_steps": dict(zip(at, row[: len(at)], strict=True)),
                     **dict(zip(names, row[len(at) :], strict=True)),
@@ -110,33 +147,30 @@ class Rows:
             for step, row in zip(_listed(_whole(main)), rows, strict=True)
         ]
 
-    def _add(self, row: Row, name: str, value: Any, valid: Any, tags: tuple[str, ...]) -> None:
+    def _add(self, row: Row, name: str, one: _Value) -> None:
+        value = one.value
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
             value = value.item()
-        if isinstance(value, (bool, int, float)) and valid is None:
+        if isinstance(value, (bool, int, float)) and one.valid is None:
             if row.steps.get(name) != value:  # A step that is logged as a value as well.
-                row.scalars[_free(name, row)] = value
+                row.scalars[_free(name, row)] = _ordinary(value)
             return
-        if isinstance(value, str):
-            row.texts[name] = value
-            return
-        array = _plain(np.asarray(value))
-        if self._is_image(name, array, tags):
-            row.images[name] = self._bytes(name, array)
+        array = None if isinstance(value, str) else _plain(np.asarray(value))
+        if array is None or array.dtype.kind not in "biufc":
+            row.texts[_free(name, row)] = printable(str(value))
+        elif self._is_image(name, array, one):
+            row.images[_free(name, row)] = self._bytes(name, array)
         elif array.dtype.kind == "c":
-            self._add(row, f"{name}/real", array.real, valid, tags)
-            self._add(row, f"{name}/imag", array.imag, valid, tags)
-        elif array.dtype.kind in "biuf":
-            self._add_numbers(row, name, array, valid, tags)
+            self._add(row, f"{name}/real", one._replace(value=array.real))
+            self._add(row, f"{name}/imag", one._replace(value=array.imag))
         else:
-            row.texts[name] = str(value)
+            self._add_numbers(row, name, one._replace(value=array))
 
-    def _add_numbers(
-        self, row: Row, name: str, array: Any, valid: Any, tags: tuple[str, ...]
-    ) -> None:
-        mask = None if valid is None else np.broadcast_to(_aligned(valid, array), array.shape)
+    def _add_numbers(self, row: Row, name: str, one: _Value) -> None:
+        array = one.value
+        mask = None if one.valid is None else np.broadcast_to(_aligned(one), array.shape)
         most = FEW if self._histograms is None else self._histograms
-        if array.size > most or "histogram" in tags:
+        if array.size > most or "histogram" in one.tags:
             numbers = array.ravel() if mask is None else array[mask]
             self._add_many(row, name, numbers.astype(np.float64))
             return
@@ -148,29 +182,31 @@ class Rows:
     def _add_many(self, row: Row, name: str, numbers: Any) -> None:
         finite = numbers[np.isfinite(numbers)]
         if len(finite) < len(numbers):
-            row.scalars[f"{name}/nonfinite"] = len(numbers) - len(finite)
+            row.scalars[_free(f"{name}/nonfinite", row)] = len(numbers) - len(finite)
         if not len(finite):
             return
         if self._histograms is not None:
-            row.histograms[name] = histogram(finite)
+            row.histograms[_free(name, row)] = histogram(finite)
             return
         for label in ("mean", "std", "min", "max"):
-            row.scalars[f"{name}/{label}"] = float(getattr(finite, label)())
+            row.scalars[_free(f"{name}/{label}", row)] = float(getattr(finite, label)())
 
-    def _is_image(self, name: str, array: Any, tags: tuple[str, ...]) -> bool:
+    def _is_image(self, name: str, array: Any, one: _Value) -> bool:
         looks_like_one = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
         looks_like_one = looks_like_one and array.size > 0 and array.dtype.kind in "biuf"
+        looks_like_one = looks_like_one and not one.lanes  # They are neither height nor width.
         named = any(fnmatch.fnmatchcase(name, pattern) for pattern in self._images)
         if named and not looks_like_one:
             self._tell(
                 name,
-                "%r is to be shown as an image, but is %s of shape %s: it is logged as numbers. An "
-                "image has height and width, and may have 1, 3 or 4 colours as its last axis.",
+                "%r is to be shown as an image, but is %s of shape %s%s: it is logged as numbers. "
+                "An image has height and width, and may have 1, 3 or 4 colours as its last axis.",
                 array.dtype,
                 array.shape,
+                ", of several lanes" if one.lanes else "",
             )
         return looks_like_one and (
-            named or "image" in tags or (array.dtype == np.uint8 and min(array.shape[:2]) > 1)
+            named or "image" in one.tags or (array.dtype == np.uint8 and min(array.shape[:2]) > 1)
         )
 
     def _bytes(self, name: str, array: Any) -> Any:
@@ -230,7 +266,7 @@ def as_line(row: Row) -> str:
 
 
 def from_line(line: str) -> Row:
-    """Read a line that `as_line` wrote; or one that a `JsonlLogger` wrote."""
+    """Read a line that `as_line` wrote."""
     found = json.loads(line)
     step, time = _number(found.pop("_step")), found.pop("_time", 0.0)
     axis = found.pop("_axis", AXIS)
@@ -242,24 +278,19 @@ def from_line(line: str) -> Row:
     for name, image in found.pop("_images", {}).items():
         data = np.frombuffer(base64.b64decode(image["data"]), np.uint8)
         row.images[name] = data.reshape(image["shape"])
-    found.pop("_tags", None)
-    for name, value in found.items():
-        name = name[1:] if name.startswith("__") else name
-        for label, number in _scalars(name, value):
-            if isinstance(number, str):
-                row.texts[label] = number
-            elif row.steps.get(label) != number:
-                row.scalars[_free(label, row)] = number
+    for name, number in found.items():
+        row.scalars[name[1:] if name.startswith("__") else name] = _number(number)
     return row
 
 
-def _scalars(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The numbers of a value: one, or a nested list of them, in which lanes may be missing."""
-    if isinstance(value, list):
-        for i, one in enumerate(value):
-            yield from _scalars(f"{name}/{i}", one)
-    elif value is not None:
-        yield name, _number(value)
+def other_steps(row: Row) -> dict[str, Number]:
+    """The steps that are values, for trackers whose steps are whole, and of which there is one."""
+    return {name: at for name, at in row.steps.items() if name != row.axis or isinstance(at, float)}
+
+
+def printable(text: str) -> str:
+    """The same text; what is no character, and cannot be written, is spelled out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _number(value: Any) -> Any:
@@ -295,9 +326,17 @@ def _listed(column: Any) -> list[Any]:
 
 def _free(name: str, row: Row) -> str:
     """A name that nothing else has."""
-    while name in row.steps or name in row.scalars:
+    taken = (row.steps, row.scalars, row.histograms, row.images, row.texts)
+    while any(name in names for names in taken):
         name = f"value/{name}"
     return name
+
+
+def _ordinary(number: Number) -> Number:
+    """A number that others can have as well: neither Python's floats nor JSON go beyond that."""
+    if isinstance(number, int) and number.bit_length() > 1023:
+        return math.inf if number > 0 else -math.inf
+    return number
 
 
 def _last(at: Any) -> Number:
@@ -308,7 +347,7 @@ def _last(at: Any) -> Number:
 
 def _plain(array: Any) -> Any:
     """An array of numbers that NumPy itself knows; JAX has more kinds of them."""
-    if array.dtype.kind == "V" or array.dtype.kind not in "biufcUSO":
+    if jnp.issubdtype(array.dtype, np.number) and array.dtype.kind not in "iufc":
         whole = jnp.issubdtype(array.dtype, np.integer)
         return array.astype(np.int64 if whole else np.float64)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
@@ -316,7 +355,7 @@ def _plain(array: Any) -> Any:
     return array
 
 
-def _aligned(valid: Any, array: Any) -> Any:
+def _aligned(one: _Value) -> Any:
     """The mask of lanes, which come first, with the axes that an array has after them."""
-    valid = np.asarray(valid)
-    return valid.reshape(valid.shape + (1,) * (array.ndim - valid.ndim))
+    valid = np.asarray(one.valid)
+    return valid.reshape(valid.shape + (1,) * (one.value.ndim - valid.ndim))

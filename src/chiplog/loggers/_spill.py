@@ -36,24 +36,25 @@ class Spill:
     def __init__(
         self,
         path: Path,
-        run: dict[str, Any],
+        run: dict[str, Any] | None = None,
         lag: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open a file, or make one for a run."""
+        """Make a file for a run; without one, open a file that is there."""
         self.path, self._lag, self._clock = path, lag, clock
         self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.exists()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        if run is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _claimed(path, 0 if run is None else os.O_CREAT | os.O_EXCL)
         try:
-            _claim(self._file, path)
-            if is_new:
-                self._begin_with(run)
-            else:
+            if run is None:
                 self._go_on()
+            else:
+                self._begin_with(run)
         except BaseException:
             os.close(self._file)
+            if run is not None:  # There is nothing in it.
+                path.unlink()
             raise
         # Up to where rows were handed over, and when.
         self._handed: collections.deque[tuple[float, int]] = collections.deque()
@@ -62,9 +63,12 @@ class Spill:
         start = _start(run) + b" " * ROOM
         self._place = len(start)
         self._begin = self._place + WIDTH + 2
-        self._write(start + f"{self._begin:>{WIDTH}}}}\n".encode(), 0)
+        _write(self._file, start + self._position(self._begin) + b"}\n", 0)
         self.run, self.waiting = run, 0
         self._sent = self._end = self._settled = self._begin
+
+    def _position(self, place: int) -> bytes:
+        return f"{place:>{WIDTH}}".encode()
 
     def _go_on(self) -> None:
         """Go on with a file that is there."""
@@ -78,7 +82,7 @@ class Spill:
                 )
             self.run, sent = head
             self._begin, self._place = len(first), len(first) - WIDTH - 2
-            self._sent = self._settled = min(sent, os.fstat(self._file).st_size)
+            self._sent = self._settled = min(max(sent, len(first)), os.fstat(self._file).st_size)
             file.seek(self._sent)
             rest = file.read()
         whole = rest.rfind(b"\n") + 1  # What follows was torn off by a crash.
@@ -91,7 +95,7 @@ class Spill:
         start = _start(run)
         with self._lock:
             if len(start) <= self._place:
-                self._write(start.ljust(self._place), 0)
+                _write(self._file, start.ljust(self._place), 0)
                 self.run = run
 
     def append(self, lines: str, count: int = 1) -> None:
@@ -99,7 +103,7 @@ class Spill:
         data = _encoded(lines)
         with self._lock:
             try:
-                self._write(data, self._end)
+                _write(self._file, data, self._end)
             except OSError:
                 os.ftruncate(self._file, self._end)  # Half a line would spoil the next one.
                 raise
@@ -117,8 +121,8 @@ class Spill:
                 raise LogFileError(f"{str(self.path)!r} was cut by somebody else.")
             pieces.append(piece)
             size, found = size + len(piece), found + piece.count(b"\n")
-        lines = b"".join(pieces).splitlines(keepends=True)[:most]
-        return [_decoded(line) for line in lines if line.endswith(b"\n")]
+        *lines, _ = b"".join(pieces).split(b"\n")
+        return [_decoded(line) + "\n" for line in lines[:most]]
 
     def done(self, lines: list[str]) -> None:
         """These lines, the first that waited, were handed over."""
@@ -135,12 +139,22 @@ class Spill:
                 self._settle(self._clock() - self._lag)
             return bool(self._handed)
 
+    def take_back(self) -> None:
+        """What was handed over, and does not count as sent yet, waits again."""
+        with self._lock:
+            self._handed.clear()
+            self._sent = self._settled
+            rest = os.pread(self._file, self._end - self._sent, self._sent)
+            self.waiting = rest.count(b"\n")
+
     def leave(self) -> None:
         """All that was handed over counts as sent, though the file cannot be closed now."""
         with self._lock, contextlib.suppress(OSError):
             if self._file >= 0:
                 self._settle(float("inf"))
-                if not self.waiting:
+                if self.waiting:
+                    self._restore()
+                else:
                     self.path.unlink()
 
     def _settle(self, until: float) -> None:
@@ -150,24 +164,35 @@ class Spill:
             self._settled = self._handed.popleft()[1]
         if self._settled == before:
             return
-        if self._sent == self._end and self._settled > self._begin + LARGE:
-            # In this order: a crash in between does not lead to sending anything twice.
-            rest = os.pread(self._file, self._end - self._settled, self._settled)
-            shift = self._settled - self._begin
-            os.ftruncate(self._file, self._begin)
-            self._write(rest, self._begin)
-            self._handed = collections.deque((at, to - shift) for at, to in self._handed)
-            self._sent, self._end, self._settled = (
-                self._sent - shift,
-                self._end - shift,
-                self._begin,
-            )
-        self._write(f"{self._settled:>{WIDTH}}".encode(), self._place)
+        # If the disk is full, a crash leads to sending more of it again, and to nothing else.
+        with contextlib.suppress(OSError):
+            if self._sent == self._end and self._settled > self._begin + LARGE:
+                self._shorten()
+            else:
+                _write(self._file, self._position(self._settled), self._place)
 
-    def _write(self, data: bytes, place: int) -> None:
-        while data:
-            written = os.pwrite(self._file, data, place)
-            data, place = data[written:], place + written
+    def _shorten(self) -> None:
+        """Replace the file by one without what was sent: at once, whenever a crash comes."""
+        shift = self._settled - self._begin
+        head = os.pread(self._file, self._place, 0) + self._position(self._begin) + b"}\n"
+        rest = os.pread(self._file, self._end - self._settled, self._settled)
+        draft = self.path.with_suffix(".draft")
+        file = _claimed(draft, os.O_CREAT | os.O_TRUNC)
+        try:
+            _write(file, head + rest, 0)
+            os.replace(draft, self.path)
+        except OSError:
+            os.close(file)
+            draft.unlink(missing_ok=True)
+            raise
+        os.close(self._file)
+        self._file = file
+        self._handed = collections.deque((at, to - shift) for at, to in self._handed)
+        self._sent, self._end, self._settled = (
+            self._sent - shift,
+            self._end - shift,
+            self._begin,
+        )
 
     def close(self) -> None:
         """Close the file, and remove it if nothing is left in it."""
@@ -208,7 +233,7 @@ def _head(line: bytes) -> tuple[dict[str, Any], int] | None:
     try:
         found = json.loads(line)
         run, sent = found["_run"], int(found["_sent"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return (run, sent) if isinstance(run, dict) else None
 
@@ -222,16 +247,31 @@ def head_of(path: Path) -> tuple[dict[str, Any], int] | None:
         return _head(file.readline())
 
 
-def _claim(file: int, path: Path) -> None:
-    """Make sure that nobody else sends from this file at the same time."""
+def _write(file: int, data: bytes, place: int) -> None:
+    while data:
+        written = os.pwrite(file, data, place)
+        data, place = data[written:], place + written
+
+
+def _claimed(path: Path, how: int) -> int:
+    """Open a file, and make sure that nobody else sends from it at the same time."""
+    file = os.open(path, os.O_RDWR | how, 0o644)
     try:
-        import fcntl
-    except ImportError:  # Not everywhere.
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _claim(file)
+        if not os.path.samestat(os.fstat(file), os.stat(path)):
+            raise FileNotFoundError  # Somebody has just replaced or removed it.
     except OSError as error:
+        os.close(file)
         raise LogFileError(
             f"{str(path)!r} is in use: its rows are being sent by another process, or by another "
             "logger of this one."
         ) from error
+    return file
+
+
+def _claim(file: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Not everywhere.
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,12 +8,13 @@ import json
 import socket
 import struct
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 from .._extras import load
 from ._config import flat_config
-from ._rows import Row
+from ._rows import Row, other_steps
 from ._tracker import TrackerLogger
 
 
@@ -69,37 +70,27 @@ class TensorBoardLogger(TrackerLogger):
         """Begin a file, with the configuration in it."""
         if self.resume == "must" and not any(self.path.glob("events.out.tfevents.*")):
             raise ValueError(f"there is no run in {str(self.path)!r} to be resumed")
-        self._begin()
+        at, suffix = time.time(), self.options.get("filename_suffix", "")
+        name = f"events.out.tfevents.{at:.0f}.{socket.gethostname()}.{time.time_ns()}{suffix}"
+        self._file = self.path / name
+        self._write([])
+
+    def _beginning(self) -> list[Any]:
+        """What a file begins with: a version, and what the run was made with."""
+        at = time.time()
+        events = [self._x.proto.event_pb2.Event(wall_time=at, file_version="brain.Event:2")]
         about = {"config": self.config, "tags": self.tag_words, "group": self.group}
         about = {name: value for name, value in about.items() if value}
-        events = []
         if about:
             text = "\n".join(f"    {line}" for line in json.dumps(about, indent=2).splitlines())
-            events.append(self._event(0, time.time(), self._x.summary.text("config", text).value))
+            events.append(self._event(0, at, self._x.summary.text("config", text).value))
         if self.config:
             flat = flat_config(self.config).items()
             simple = {k: v if isinstance(v, (str, int, float)) else str(v) for k, v in flat}
             # Without the first summary, TensorBoard finds out by itself which metrics there are.
             for summary in self._x.summary.hparams(simple, {})[1:]:
-                events.append(self._event(None, time.time(), summary.value))
-        self._write(events)
-
-    def _begin(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        suffix = self.options.get("filename_suffix", "")
-        name = (
-            f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{time.time_ns()}{suffix}"
-        )
-        path = self.path / name
-        # Without a buffer, so that nothing is written later than we think.
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115
-        version = self._x.proto.event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2")
-        try:
-            self._write([version])
-        except OSError:
-            self._file.close()
-            path.unlink()
-            raise
+                events.append(self._event(None, at, summary.value))
+        return events
 
     def send(self, rows: list[Row]) -> None:
         """Write one event for each row."""
@@ -107,12 +98,9 @@ class TensorBoardLogger(TrackerLogger):
 
     def _values(self, row: Row) -> list[Any]:
         summary = self._x.summary
-        others = {name: at for name, at in row.steps.items() if name != row.axis}
-        if row.step != int(row.step):
-            others[row.axis] = row.step
         values = [
             self._x.proto.summary_pb2.Summary.Value(tag=name, simple_value=float(number))
-            for name, number in (row.scalars | others).items()
+            for name, number in (row.scalars | other_steps(row)).items()
         ]
         for name, (counts, edges, low, high, total, squares) in row.histograms.items():
             about = low, high, sum(counts), total, squares
@@ -131,17 +119,26 @@ class TensorBoardLogger(TrackerLogger):
         return proto.event_pb2.Event(wall_time=at, step=step, summary=summary)
 
     def _write(self, events: list[Any]) -> None:
-        """Write all of them, or none."""
+        """Write all of them, or none.
+
+        The file is opened for it each time, so that thousands of runs can be open at once, and
+        without a buffer, so that nothing is written later than we think.
+        """
+        if not self._file.exists():  # Or somebody has removed it.
+            self.path.mkdir(parents=True, exist_ok=True)
+            events = self._beginning() + events
         data = memoryview(b"".join(self._framed(event.SerializeToString()) for event in events))
-        size = self._file.tell()
-        try:
-            while data:
-                data = data[self._file.write(data) :]
-        except BaseException:
-            # They will be written again, so they must not be there already.
-            self._file.truncate(size)
-            self._file.seek(size)
-            raise
+        with open(self._file, "ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except BaseException:
+                # They will be written again, so they must not be there already.
+                file.truncate(size)
+                if not size:
+                    self._file.unlink()
+                raise
 
     def _framed(self, data: bytes) -> bytes:
         """A record as it is in such files: its length and itself, each with a checksum."""
@@ -151,18 +148,17 @@ class TensorBoardLogger(TrackerLogger):
         return length + next(sums) + data + next(sums)
 
     def finish(self, failed: bool) -> None:
-        """Close the file."""
+        """Close the writer of tensorboardX, if there is one."""
         del failed
-        self._file.close()
         if self._own is not None:
             self._own.close()
+            self._own = None
 
     def close(self, error: BaseException | None) -> None:
-        """Close the run; if only runs of `init` were logged, its directory is not needed."""
+        """Close the run; if nothing was logged but runs of `init`, its directory is not needed."""
         super().close(error)
-        if self._forked:
-            with contextlib.suppress(OSError):
-                self.path.rmdir()
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def words(self) -> dict[str, Any]:
         """Where the run is, wherever we are."""
@@ -173,5 +169,7 @@ class TensorBoardLogger(TrackerLogger):
 
     def _native(self) -> Any:
         if self._own is None:
-            self._own = self._x.SummaryWriter(str(self.path))
+            # Its files are named by the second, and one would replace the other.
+            suffix = f".{uuid.uuid4().hex[:8]}"
+            self._own = self._x.SummaryWriter(str(self.path), filename_suffix=suffix)
         return self._own

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import re
 import time
 import uuid
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 
 from .._host import host
 from .._logdict import LogDict
-from ..errors import LogValueError, TrackerError
+from ..errors import LoggerStateError, LogValueError, TrackerError
 from ._channel import Channel
 from ._config import plain_config
 from ._entries import steps_of
@@ -85,8 +86,8 @@ class TrackerLogger(WritingLogger):
     most = 1000  # Rows that `send` gets at once.
     modes: ClassVar[tuple[str, ...]] = ("offline", "online")
 
-    # Seconds for which it keeps rows in memory, where a crash takes them along.
-    lag: ClassVar[float] = 0.0
+    lag = 0.0  # Seconds for which it keeps rows in memory, where a crash takes them along.
+    apart = False  # Whether it takes rows of one step and one millisecond for the same.
     kinds: ClassVar[dict[str, type[TrackerLogger]]] = {}  # All that there are, by name.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -138,7 +139,7 @@ class TrackerLogger(WritingLogger):
             )
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
         self.mode, self.options = mode, options
-        self._rows = Rows(histograms, images)
+        self._rows = Rows(histograms, images, self.apart)
         self.given_patience = None if patience is None else seconds(patience)
         self._patience = PATIENCE if self.given_patience is None else self.given_patience
         waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
@@ -175,6 +176,7 @@ class TrackerLogger(WritingLogger):
     def open(self) -> None:
         """Import the tracker, so that this does not happen during the run."""
         self._here = self.directory or Path().absolute()  # Wherever we are later.
+        self._process = os.getpid()
         self.load()
         writable(self._path(), type(self).__name__)
         self._channel = Channel(self, type(self).__name__, self._new_spill)
@@ -207,13 +209,20 @@ class TrackerLogger(WritingLogger):
 
     def put(self, lines: str, count: int = 1) -> None:
         """Have rows sent, which are lines of JSON."""
+        if self._process != os.getpid():
+            raise LoggerStateError(
+                f"{type(self).__name__} was opened by another process, which has its file and its "
+                "thread. Make another one in the process that was forked."
+            )
         self._channel.put(lines, count)
         self._outbox.notify()
 
     def close(self, error: BaseException | None) -> None:
         """Wait until everything was sent; or else say where it is."""
+        if self._process != os.getpid():
+            return  # The run goes on elsewhere.
         channel, outbox = self._channel, self._outbox
-        if not self._forked:
+        if not self._forked and error is None:  # What fails before it logs anything has no run.
             channel.wanted = True
         try:
             channel.settle()
@@ -281,6 +290,12 @@ class TrackerLogger(WritingLogger):
         logger._given_id = self._given_id and f"{self._given_id}-{run.number}"
         logger._outbox, logger._seed = self._outbox, seed
         return logger
+
+    def __repr__(self) -> str:
+        # Not what goes to the tracker: there may be a key in it.
+        known = {"name": self.name, "project": self.project, "run_id": self.run_id}
+        words = ", ".join(f"{word}={value!r}" for word, value in known.items() if value)
+        return f"<{type(self).__name__}({words}), {self._phase}>"
 
     @property
     def tag_words(self) -> list[str]:

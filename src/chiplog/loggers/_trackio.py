@@ -7,12 +7,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .._extras import load
 from ..errors import LogValueError
-from ._rows import Row
+from ._names import Names
+from ._rows import Row, other_steps
 from ._tracker import TrackerLogger
 
 RESERVED = {"project", "run", "timestamp", "step", "time", "metrics"}
@@ -23,9 +25,9 @@ class TrackioLogger(TrackerLogger):
     """Logs to Trackio: to a database on this machine, or to a server or a Space.
 
     The words are those of `TrackerLogger`; others go to `trackio.init`. Without `space_id` or
-    `server_url`, nothing leaves this machine. Trackio finds runs by their names, so `run_id` is the
-    name of a run that has none. It reads where its files are when it is imported: a `directory`
-    must be the same for all of a process.
+    `server_url`, nothing leaves this machine. A run that has no name is called as its `run_id`.
+    Trackio reads where its files are when it is imported: a `directory` must be the same for all of
+    a process.
 
     Trackio draws over one step, which is whole; other steps are values themselves.
 
@@ -36,16 +38,16 @@ class TrackioLogger(TrackerLogger):
     """
 
     title = "Trackio"
-    most = 1
-    lag = 5.0
+    most = 200
+    _chosen = ""
 
     def load(self) -> None:
         """Import trackio, with its files in the directory."""
         self._trackio = _load(self.directory)
         self.check_options(self._trackio.init)
-        remote = any(self.options.get(word) for word in ("space_id", "server_url")) or any(
-            os.environ.get(word) for word in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
-        )
+        self._is_remote = remote = any(
+            self.options.get(word) for word in ("space_id", "server_url")
+        ) or any(os.environ.get(word) for word in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"))
         if remote and self.mode == "offline":
             raise LogValueError(
                 "TrackioLogger is to be offline, but was told of a server (`space_id`, "
@@ -56,6 +58,16 @@ class TrackioLogger(TrackerLogger):
                 "TrackioLogger is to be online, but does not know where. Give it a `space_id` or a "
                 "`server_url`."
             )
+        self._storage = load("trackio.sqlite_storage", "TrackioLogger", "trackio").SQLiteStorage
+        self._is_direct = not remote and self._trackio.utils.get_storage_mode() == "sqlite"
+        if not self._is_direct:
+            self.most, self.lag = 1, 5.0
+        self._names = Names(_open)
+
+    @property
+    def run_id(self) -> str:
+        """How the run can be found again."""
+        return self._chosen or super().run_id
 
     def words(self) -> dict[str, Any]:
         """Where the run is, whatever the environment says later."""
@@ -63,34 +75,81 @@ class TrackioLogger(TrackerLogger):
 
     def connect(self) -> None:
         """Open a run, next to others of this process."""
+        there = [] if self._is_remote else self._runs_there()
+        found = None if self.resume == "never" else _found(there, self.run_id)
+        if self.resume == "must" and not (found or self._is_remote):
+            raise ValueError(f"there is no run {self.run_id!r} in {self.project!r} to be resumed")
+        config = {_open(name): value for name, value in self.config.items()}
+        if self.tags:
+            config.setdefault("tags", self.tag_words)
+        before = (found and found.config) or {}  # Trackio would forget it.
         words = {
             "project": self.project,
-            "name": self.name or self.run_id,
-            "group": self.group,
-            "config": {_open(name): value for name, value in self.config.items()},
-            "resume": self.resume,
+            "name": found.name if found else self.name or self.run_id,
+            "group": self.group or before.get("_Group"),
+            "config": {k: v for k, v in before.items() if not k.startswith("_")} | config,
+            "resume": self.resume if self._is_remote else "allow" if found else "never",
             "embed": False,
             **self.options,
         }
-        if self.tags:
-            words["config"].setdefault("tags", self.tag_words)
-        self._run = _in_context(lambda: self._trackio.init(**words))
+        run = _in_context(lambda: self._trackio.init(**words))
+        # It goes on with the last run of a name, which may be another one than ours.
+        if found:
+            run.id = found.id
+        elif self._given_id and self._given_id not in [one.id for one in there]:
+            run.id = self._given_id
+        elif self.resume == "never":
+            run.id = self.unique
+        self._run, self._chosen = run, run.id
+
+    def _runs_there(self) -> list[Any]:
+        """The runs of the project on this machine, the oldest first."""
+        try:
+            return list(self._trackio.Api().runs(self.project))
+        except ValueError:  # There is no such project.
+            return []
 
     def send(self, rows: list[Row]) -> None:
-        """Log rows."""
-        for row in rows:
-            step = int(row.step)
-            values: dict[str, Any] = {
-                name: at for name, at in row.steps.items() if name != row.axis or at != step
-            }
-            values |= row.scalars
-            for name, (counts, edges, *_) in row.histograms.items():
-                values[name] = self._trackio.Histogram(np_histogram=(counts, edges))
-            for name, image in row.images.items():
-                values[name] = self._trackio.Image(image)
-            for name, text in row.texts.items():
-                values[name] = self._trackio.Markdown(text)
-            self._run.log({_open(name): value for name, value in values.items()}, step=step)
+        """Log rows. Those for this machine go into the database at once, and all of them or none.
+
+        Trackio's own function keeps them in memory for a moment, and does not say if it fails.
+        """
+        if not self._is_direct:
+            for row in rows:
+                self._run.log(self._values(row), step=int(row.step))
+            return
+        run, name = self._run, self._run.name
+        self._storage.bulk_log(
+            self.project,
+            name,
+            [self._written(self._values(row), int(row.step)) for row in rows],
+            [int(row.step) for row in rows],
+            [datetime.fromtimestamp(row.time, UTC).isoformat() for row in rows],
+            run.config,
+            run_id=run.id,
+        )
+
+    def _values(self, row: Row) -> dict[str, Any]:
+        trackio = self._trackio
+        values: dict[str, Any] = {
+            k: _fitting(v) for k, v in (row.scalars | other_steps(row)).items()
+        }
+        for name, (counts, edges, *_) in row.histograms.items():
+            values[name] = trackio.Histogram(np_histogram=(counts, edges))
+        for name, image in row.images.items():
+            values[name] = trackio.Image(image)
+        for name, text in row.texts.items():
+            values[name] = trackio.Markdown(text)
+        return {self._names(name): value for name, value in values.items()}
+
+    def _written(self, values: dict[str, Any], step: int) -> dict[str, Any]:
+        """Values as they are in the database; those that are files are written."""
+        for name, value in values.items():
+            if isinstance(value, self._trackio.Image):
+                value._save(self.project, self._run.name, step)
+            if hasattr(value, "_to_dict"):
+                values[name] = value._to_dict()
+        return values
 
     def finish(self, failed: bool) -> None:
         """Close the run."""
@@ -99,6 +158,13 @@ class TrackioLogger(TrackerLogger):
 
     def _native(self) -> Any:
         return self._run
+
+
+def _found(runs: list[Any], run_id: str) -> Any:
+    """The run with an id, or else the last one with a name."""
+    of_id = [run for run in runs if run.id == run_id]
+    of_name = [run for run in runs if run.name == run_id]
+    return next(reversed(of_name + of_id), None)
 
 
 _context = contextvars.Context()
@@ -147,6 +213,11 @@ def _load(directory: Path | None) -> Any:
 
 def _place(trackio: Any) -> Path:
     return Path(trackio.utils.TRACKIO_DIR).absolute()
+
+
+def _fitting(number: Any) -> Any:
+    """A number that Trackio can store."""
+    return number if isinstance(number, float) or number.bit_length() < 64 else float(number)
 
 
 def _open(name: str) -> str:

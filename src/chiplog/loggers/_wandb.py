@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from .._extras import load
 from ..errors import LogValueError
+from ._names import Names
 from ._rows import Row
 from ._tracker import TrackerLogger
 
@@ -38,12 +40,22 @@ class WandbLogger(TrackerLogger):
         self._wandb = load("wandb", "WandbLogger", "wandb")
         self.check_options(self._wandb.init)
         self._mode = self.mode or os.environ.get("WANDB_MODE", "offline")
-        if self._mode == "online" and not self._wandb.login(prompt=False, verify=False):
-            raise LogValueError(
-                "WandbLogger is to be online, but wandb has no API key. Run `wandb login` once, or "
-                "set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
+        place = self.directory or os.environ.get("WANDB_DIR") or Path()
+        self._here = Path(place).expanduser().absolute()
+        try:
+            self._wandb.Settings(
+                project=self.project, run_id=self.run_id, run_tags=tuple(self.tag_words)
             )
-        self._drawn: set[str] = set()
+        except (ValueError, self._wandb.errors.UsageError) as error:
+            raise LogValueError(
+                f"wandb does not take what WandbLogger was given: {error}"
+            ) from None
+        if self._mode in ("online", "shared") and not self._wandb.login(prompt=False, verify=False):
+            raise LogValueError(
+                f"WandbLogger is to be {self._mode}, but wandb has no API key. Run `wandb login` "
+                "once, or set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
+            )
+        self._names, self._drawn = Names(_open), set[str]()
 
     def words(self) -> dict[str, Any]:
         """Whatever the environment says later."""
@@ -61,6 +73,8 @@ class WandbLogger(TrackerLogger):
         self._attempts += 1
         # By default it is tried for 90 seconds, and the process would not end before that.
         timeout = min(max(self._patience, 5.0), 90.0)
+        # Of many runs, tables of all their values would be too much.
+        about = {"init_timeout": timeout} | ({"quiet": True} if self._seed else {})
         self._run = self._wandb.init(
             **{
                 "project": self.project,
@@ -70,10 +84,10 @@ class WandbLogger(TrackerLogger):
                 "group": self.group,
                 "id": self.run_id,
                 "resume": None if self.resume == "never" else self.resume,
-                "dir": self.directory,
+                "dir": self._here,
                 "mode": self._mode,
                 "reinit": "create_new",
-                "settings": self._wandb.Settings(init_timeout=timeout),
+                "settings": self._wandb.Settings(**about),
                 **self.options,
             }
         )
@@ -87,12 +101,13 @@ class WandbLogger(TrackerLogger):
                 values[name] = self._wandb.Histogram(np_histogram=edges)
             for name, image in row.images.items():
                 values[name] = self._wandb.Image(image)
-            values = {_open(name): value for name, value in values.items()}
+            values = {self._names(name): value for name, value in values.items()}
             for name in values:
                 if name not in self._drawn:
                     self._drawn.add(name)
-                    self._draw_over(name, row.axis)
-            self._run.log({**values, **row.steps, "_timestamp": row.time})
+                    self._draw_over(name, self._names(row.axis))
+            steps = {self._names(name): at for name, at in row.steps.items()}
+            self._run.log({**values, **steps, "_timestamp": row.time})
 
     def _draw_over(self, name: str, axis: str) -> None:
         if axis not in self._drawn:

@@ -9,8 +9,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import LogTypeError, LogValueError
+from ._rows import printable
 
 RESUME = ("never", "allow", "must")
+HERE = {  # What trackers call it, and what it is called here.
+    "id": "run_id",
+    "dir": "directory",
+    "log_dir": "directory",
+    "logdir": "directory",
+    "save_dir": "directory",
+    "run_name": "name",
+    "experiment_name": "experiment",
+    "params": "config",
+    "hparams": "config",
+    "uri": "tracking_uri",
+}
 
 
 def check_strings(**words: Any) -> None:
@@ -22,15 +35,16 @@ def check_strings(**words: Any) -> None:
 
 def check_options(options: Iterable[str], logger: type, tracker: Iterable[str], where: str) -> None:
     """Raise an error if there are options that neither a logger nor its tracker knows."""
-    known = sorted(set(tracker))
+    theirs = set(tracker)
+    words = [*inspect.signature(logger).parameters, *sorted(theirs)]
     for option in options:
-        if option not in known:
-            words = [*inspect.signature(logger).parameters, *known]
-            close = difflib.get_close_matches(option, words, 1)
-            hint = f" Did you mean `{close[0]}`?" if close else ""
-            raise LogTypeError(
-                f"{logger.__name__} has no option `{option}`, and {where} has none, either.{hint}"
-            )
+        ours = [HERE[option]] if HERE.get(option) in words else []
+        if option in theirs and not ours:
+            continue
+        close = ours or difflib.get_close_matches(option, words, 1)
+        hint = f" Did you mean `{close[0]}`?" if close else ""
+        other = "" if option in theirs else f", and {where} has none, either"
+        raise LogTypeError(f"{logger.__name__} has no option `{option}`{other}.{hint}")
 
 
 def seconds(patience: Any) -> float:
@@ -44,10 +58,11 @@ def seconds(patience: Any) -> float:
 def tags_by_name(tags: Any) -> dict[str, str]:
     """Tags by name; those that are only words have no value."""
     if isinstance(tags, str):
-        return {tags: ""}
-    if isinstance(tags, Mapping):
-        return {str(name): str(value) for name, value in tags.items()}
-    return {str(tag): "" for tag in tags}
+        tags = (tags,)
+    if not isinstance(tags, Iterable):
+        raise LogTypeError(f"`tags` are words, or a dictionary, not {tags!r}.")
+    named = tags if isinstance(tags, Mapping) else dict.fromkeys(tags, "")
+    return {printable(str(name)): printable(str(value)) for name, value in named.items()}
 
 
 def how_to_resume(resume: Any) -> str:
