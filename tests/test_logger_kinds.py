@@ -619,6 +619,14 @@ def devices(logger):
     jax.jit(jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec))(NAMES)
 
 
+def devices_by_sharding(logger):
+    sharding = jax.sharding.NamedSharding(
+        jax.make_mesh((2,), ("i",)), jax.sharding.PartitionSpec("i")
+    )
+    run = jax.vmap(lambda key: logger.tap(named_run, logger.init(key))(key))
+    jax.jit(run)(jax.device_put(NAMES, sharding))
+
+
 class Batches(loggers.Logger):
     """Takes many at a time."""
 
@@ -634,7 +642,8 @@ class Batches(loggers.Logger):
 
 @pytest.mark.parametrize("kind", [testing.capture, Batches])
 @pytest.mark.parametrize(
-    "program", [lanes_of_other_shapes, lanes_stacked_by_hand, iterations, devices]
+    "program",
+    [lanes_of_other_shapes, lanes_stacked_by_hand, iterations, devices, devices_by_sharding],
 )
 def test_entries_find_their_run_wherever_it_was_opened(program, kind):
     class Named(kind):

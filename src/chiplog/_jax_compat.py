@@ -474,7 +474,9 @@ def numbers_from_host(words: Any, receive: Callable[[Any], Any]) -> Any:
 
 def _numbers_type(words: Any, *, receive: Callable[[Any], Any]) -> Any:
     del receive
-    return core.ShapedArray(words.shape[:-1], np.dtype(np.int32))
+    lanes = words.sharding.spec[:-1]  # On a mesh, numbers are where their words are.
+    sharding = words.sharding.update(spec=jax.sharding.PartitionSpec(*lanes))
+    return words.update(shape=words.shape[:-1], dtype=np.dtype(np.int32), sharding=sharding)
 
 
 def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> Any:

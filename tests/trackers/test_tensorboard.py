@@ -272,3 +272,11 @@ def test_a_run_that_fails_before_it_logs_anything_leaves_no_directory(make):
     with pytest.raises(ZeroDivisionError), make() as logger:
         _ = 1 / 0
     assert not logger.path.exists()
+
+
+def test_a_configuration_may_have_odd_things_in_it(make, capsys):
+    config = {"text": "x\ud800", "nothing": None, "big": 2**70, "nan": np.nan, "flag": True}
+    with make(config=config) as logger:
+        logger.log({"x": 1.0}, 0)
+    assert tags_of(logger.path) == {"x"}
+    assert not capsys.readouterr().out

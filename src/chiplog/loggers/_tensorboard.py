@@ -85,8 +85,7 @@ class TensorBoardLogger(TrackerLogger):
             text = "\n".join(f"    {line}" for line in json.dumps(about, indent=2).splitlines())
             events.append(self._event(0, at, self._x.summary.text("config", text).value))
         if self.config:
-            flat = flat_config(self.config).items()
-            simple = {k: v if isinstance(v, (str, int, float)) else str(v) for k, v in flat}
+            simple = {name: _simple(x) for name, x in flat_config(self.config).items()}
             # Without the first summary, TensorBoard finds out by itself which metrics there are.
             for summary in self._x.summary.hparams(simple, {})[1:]:
                 events.append(self._event(None, at, summary.value))
@@ -173,3 +172,9 @@ class TensorBoardLogger(TrackerLogger):
             suffix = f".{uuid.uuid4().hex[:8]}"
             self._own = self._x.SummaryWriter(str(self.path), filename_suffix=suffix)
         return self._own
+
+
+def _simple(value: Any) -> str | int | float:
+    """What TensorBoard can compare runs by: a number, or else a text."""
+    is_number = isinstance(value, (int, float)) and abs(value) < 2**63
+    return value if is_number else str(value)
