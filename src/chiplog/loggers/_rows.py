@@ -25,7 +25,7 @@ from ._record import Record
 Number = int | float
 BINS = 64
 LARGEST = np.finfo(np.float64).max
-MANY = 10_000  # Steps whose last rows are remembered.
+MANY = 10_000  # Steps whose last rows are remembered, whenever that was.
 FEW = 16  # Numbers that can each have a curve of their own.
 AXIS = "step"  # What the step is called if it has no name.
 
@@ -87,6 +87,7 @@ class Rows:
         self._told: set[str] = set()
         self._fractions: set[str] = set()  # Steps that were not whole.
         self._last: dict[Number, int] = {}  # When a step last had a row, in milliseconds.
+        self._most = MANY
 
     def row(self, record: Record) -> Row:
         """Make a row of a record."""
@@ -111,8 +112,9 @@ class Rows:
             return time
         now = int(1000 * time)
         at = self._last[step] = max(now, self._last.get(step, 0) + 1)
-        if len(self._last) > MANY:
+        if len(self._last) > self._most:
             self._last = {step: last for step, last in self._last.items() if last >= now}
+            self._most = max(MANY, 2 * len(self._last))
         return at / 1000
 
     def lines(self, logs: LogDict, steps: Callable[[], Any]) -> list[str] | None:
