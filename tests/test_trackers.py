@@ -245,6 +245,7 @@ def test_what_nobody_can_write_is_spelled_out():
     row = row_of({"a\ud800": 1.0, "text": "b\udfff", "void": np.void(b"ab"), "huge": 10**5000})
     assert row.scalars == {"a\\ud800": 1.0, "huge": np.inf}
     assert row.texts["text"] == "b\\udfff"
+    assert plain_config({"path": Path("v\ud800")}) == {"path": "v\\ud800"}
     assert plain_config({"k\ud800": ["v\ud800"]}) == {"k\\ud800": ["v\\ud800"]}
     as_line(row).encode()
 
@@ -267,6 +268,8 @@ def test_steps_that_are_not_always_whole_are_values_throughout():
     assert [other_steps(row) for row in found] == [{"t": 0.5}, {"t": 1.0}, {"t": 1.5}]
     assert [other_steps(from_line(as_line(row))) for row in found] == list(map(other_steps, found))
     assert other_steps(row_of({"x": 1}, steps={"t": 3, "n": 2})) == {"n": 2}
+    lanes = row_of({"x": np.arange(4.0)}, step=2, steps={"step": np.arange(4)})
+    assert (lanes.step, lanes.steps) == (2, {"step": 2})  # The last one that logged.
 
 
 def test_rows_of_one_step_can_be_kept_apart():
@@ -685,16 +688,17 @@ def test_lines_that_are_no_rows_are_put_aside(make, site, tmp_path):
     assert aside.read_bytes().splitlines()[1:] == [b"\xff\xfe", b'{"x": 1}', b"5"]
 
 
-def test_a_file_in_use_is_left_alone(make, site, tmp_path):
+def test_a_file_in_use_is_left_alone(make, site, tmp_path, caplog):
     site.is_away.set()
     with make() as logger:
         logger.log({"x": 0}, 0)
         chiplog.flush()
         (left,) = waiting_files(tmp_path)
         (tmp_path / "chiplog-unsent" / "other.jsonl").write_text("{}\n")
-        for path in (left, left.parent):
-            with pytest.raises(LogFileError, match="in use"):
-                replay(path, site=site)
+        with pytest.raises(LogFileError, match="in use"):
+            replay(left, site=site)
+        assert replay(left.parent, site=site) == 0
+        assert "in use, and left to who uses it" in caplog.text
         site.is_away.clear()
     assert site.runs["one"].ended == "well"
     assert site.runs["one"].numbers() == [0]
@@ -882,6 +886,55 @@ def test_rows_in_the_memory_of_a_tracker_that_is_given_up_are_not_lost(
     assert site.runs["one"].numbers() == ([0, 1] if can_finish else [])
     (left,) = waiting_files(tmp_path)
     assert replay(left, to=make(name="two")) == (1 if can_finish else 3)
+
+
+@pytest.mark.parametrize("hangs_at", [2, "finish"])
+def test_rows_in_the_memory_of_a_tracker_that_hangs_are_not_lost(make, site, tmp_path, hangs_at):
+    go_on = threading.Event()
+
+    class Hangs(ToSite):
+        lag = 1000.0
+
+        def send(self, rows):
+            if any(row.step == hangs_at for row in rows):
+                go_on.wait(20)
+
+        def finish(self, failed):
+            go_on.wait(20)
+
+    with pytest.warns(UnsentWarning, match="could not send 4 rows"):
+        with Hangs(site=site, directory=tmp_path, patience=0.5) as logger:
+            for i in range(4):
+                logger.log({"x": i}, i)
+                if i == 1:
+                    assert logger.flush()
+    (left,) = waiting_files(tmp_path)
+    go_on.set()
+    assert logger._channel.over.wait(20)
+    assert replay(left, to=make()) == 4
+    assert site.runs["one"].numbers() == [0, 1, 2, 3]
+
+
+def test_rows_that_could_not_be_written_do_not_wait_for_others(make, site, monkeypatch):
+    append, is_full = Spill.append, [True]
+
+    def shaky(*args):
+        if is_full:
+            raise OSError("no space left")
+        append(*args)
+
+    monkeypatch.setattr(Spill, "append", shaky)
+    monkeypatch.setattr("chiplog.loggers._channel.FULL", 0.01)
+    with make() as logger:
+        logger.log({"x": 0}, 0)
+        chiplog.flush()
+        assert not logger.flush(0.1)
+        is_full.clear()
+        end = time.monotonic() + 20
+        while "one" not in site.runs or not site.runs["one"].rows:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert logger.flush()
 
 
 def test_who_interrupts_the_end_keeps_what_was_logged(make, site, tmp_path, monkeypatch):

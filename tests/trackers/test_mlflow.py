@@ -138,6 +138,14 @@ def test_what_is_the_same_in_everything_is_kept_as_often_as_it_was_logged(make):
     assert history(logger, runs(logger)["same"], "x") == [(0, 1.0)] * 2500
 
 
+def test_what_is_the_same_is_kept_though_the_run_is_gone_on_with_at_once(make):
+    for _ in range(2):
+        with make(name="resumed", resume=True) as logger:
+            for _ in range(5000):
+                logger.log({"x": 1.0}, 0)
+    assert history(logger, runs(logger)["resumed"], "x") == [(0, 1.0)] * 10_000
+
+
 def test_steps_that_come_back_lose_nothing(make):
     def program(x):
         def body(x, i):

@@ -70,6 +70,7 @@ class Channel:
         self._held_rows = self._held_size = 0
         self._not_written_before = 0.0  # and when to try that again.
         self._told = False
+        self._writing = threading.Lock()
         self._busy = threading.Lock()
 
     @property
@@ -79,12 +80,16 @@ class Channel:
 
     def put(self, lines: str, count: int = 1) -> None:
         """Add rows. Those that cannot be written now are kept for the next time."""
-        self._held.append(lines)
-        self._held_rows, self._held_size = self._held_rows + count, self._held_size + len(lines)
         if self.over.is_set():
-            lost = counted(self._held_rows)
-            self._forget_held()
+            lost = counted(count)
             raise LogFileError(f"{self.title} was closed before {lost} came: they are lost.")
+        with self._writing:
+            self._held.append(lines)
+            self._held_rows += count
+            self._held_size += len(lines)
+            self._try_to_write()
+
+    def _try_to_write(self) -> None:
         if time.monotonic() < self._not_written_before:
             return
         try:
@@ -97,13 +102,24 @@ class Channel:
                 self._told = True
                 reports.warning("%s cannot write to its file: %s.", self.title, error)
 
+    def catch_up(self) -> None:
+        """Try to write what could not be written."""
+        if self.is_behind and self._writing.acquire(blocking=False):
+            try:
+                self._try_to_write()
+            except LogFileError as error:
+                reports.error("%s", error)
+            finally:
+                self._writing.release()
+
     def settle(self) -> None:
         """The last chance to write what could not be written; if there is none, say so."""
-        if self._held:
-            try:
-                self._write_held()
-            except OSError as error:
-                raise self._lost(error) from error
+        with self._writing:
+            if self._held:
+                try:
+                    self._write_held()
+                except OSError as error:
+                    raise self._lost(error) from error
 
     def _write_held(self) -> None:
         if self.spill is None:
@@ -122,6 +138,11 @@ class Channel:
             f"{self.title} could not write {lost} to its file, from where they are sent, so they "
             f"are lost: {reason}. Make room there, or choose another place with `spill=`."
         )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are rows that could not even be written to the file."""
+        return self._held_rows > 0
 
     @property
     def has_work(self) -> bool:
@@ -284,8 +305,10 @@ class Channel:
             self.was_ended = True
 
     def tick(self) -> bool:
-        """See what counts as sent by now; say whether there is anything that does not yet."""
-        return self.spill is not None and self.spill.tick()
+        """See what counts as sent by now, and what can be written; say whether to look again."""
+        self.catch_up()
+        is_late = self.spill is not None and self.spill.tick()
+        return is_late or self.is_behind or self.has_work
 
 
 class NoRowError(ValueError):

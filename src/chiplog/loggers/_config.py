@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray, jax.Array)):
         return _plain_array(value)
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return printable(str(os.fspath(value)))
     if callable(value):  # An address would be another one every time.
         return getattr(value, "__qualname__", type(value).__qualname__)
     return printable(str(value))

@@ -117,7 +117,9 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
 
         attempt(host.settle)
         if any(isinstance(e, KeyboardInterrupt) for e in errors):
-            attempt(host.drain)  # Nobody waits for programs, but what they have logged is kept.
+            # Nobody waits for programs, but what they have logged is kept, unless that is
+            # interrupted, too.
+            attempt(host.drain)
         errors += host.errors_of(self)
         # A run that was to be stopped has failed, though it may have been over before it could be.
         stop = next((e for e in errors if isinstance(e, StopRun)), None)

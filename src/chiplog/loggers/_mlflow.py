@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import socket
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ AT_ONCE = 1000  # Metrics that MLflow takes in one call,
 PARAMS = 100  # and parameters.
 TAG = "chiplog.run_id"
 UNIQUE = "chiplog.unique"
+UNTIL = "chiplog.until"
 SQLITE = "sqlite:///"
 REFUSED = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST"}
 
@@ -70,6 +72,7 @@ class MlflowLogger(TrackerLogger):
             if self.given_patience is None:
                 self._patience = 120.0  # It may have to make its database first.
         self._names, self._image_names = Names(_clean), Names(_clean_image)
+        self._until, self._shift = 0, -1
         self._filed: set[tuple[str, int, int]] = set()  # Images of rows that may be sent again.
 
     def _places(self) -> tuple[str, str | None]:
@@ -134,6 +137,7 @@ class MlflowLogger(TrackerLogger):
         else:
             client.update_run(run.info.run_id, status="RUNNING")
         self._number = run.info.run_id
+        self._until = int(run.data.tags.get(UNTIL, 0))
         self._log_params(run.data.params)
 
     def _find(self, experiment: str) -> Any:
@@ -170,7 +174,7 @@ class MlflowLogger(TrackerLogger):
         self._knock()
         client, run = self._client, self._number
         metrics = [
-            self._entities.Metric(name, number, _milliseconds(row), _whole(row))
+            self._entities.Metric(name, number, self._at(row), _whole(row))
             for row in rows
             for name, number in self._metrics(row)
         ]
@@ -179,8 +183,16 @@ class MlflowLogger(TrackerLogger):
             client.log_batch(run, metrics=some, synchronous=True)
         for row in rows:
             self._send_files(row)
-        gone = {(_whole(row), _milliseconds(row)) for row in rows}
+        gone = {(_whole(row), self._at(row)) for row in rows}
         self._filed = {filed for filed in self._filed if filed[1:] not in gone}
+
+    def _at(self, row: Row) -> int:
+        """When a row is of, in milliseconds, after all that the run had when it was opened."""
+        now = round(1000 * row.time)
+        if self._shift < 0:
+            self._shift = max(0, self._until + 1 - now)
+        self._until = max(self._until, now + self._shift)
+        return now + self._shift
 
     def _metrics(self, row: Row) -> Iterator[tuple[str, float]]:
         for name, number in (row.scalars | other_steps(row)).items():
@@ -191,7 +203,7 @@ class MlflowLogger(TrackerLogger):
                 yield self._names(f"{name}/{label}", of="histogram"), number
 
     def _send_files(self, row: Row) -> None:
-        client, run, step, at = self._client, self._number, _whole(row), _milliseconds(row)
+        client, run, step, at = self._client, self._number, _whole(row), self._at(row)
         place = f"{step:08}-{at}"  # There is no other row at that time.
         for name, text in row.texts.items():
             client.log_text(run, text, f"texts/{self._names(name)}/{place}.txt")
@@ -207,6 +219,8 @@ class MlflowLogger(TrackerLogger):
     def finish(self, failed: bool) -> None:
         """Say how the run ended."""
         self._knock()
+        if self._until > 1000 * time.time():  # Who goes on with it has to know.
+            self._client.set_tag(self._number, UNTIL, self._until)
         self._client.set_terminated(self._number, "FAILED" if failed else "FINISHED")
 
     def refuses(self, error: Exception) -> bool:
@@ -243,10 +257,6 @@ def _clean(name: str) -> str:
 def _clean_image(name: str) -> str:
     """A name that MLflow takes for images."""
     return re.sub(r"[^\w.\- /]", "_", _clean(name), flags=re.ASCII)
-
-
-def _milliseconds(row: Row) -> int:
-    return round(1000 * row.time)
 
 
 def _whole(row: Row) -> int:

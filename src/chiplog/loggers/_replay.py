@@ -17,7 +17,7 @@ from ._mlflow import MlflowLogger
 from ._paths import StrPath
 from ._record import Record
 from ._rows import Row, as_line, from_line
-from ._spill import Spill, head_of
+from ._spill import InUseError, Spill, head_of
 from ._tensorboard import TensorBoardLogger
 from ._tracker import TrackerLogger, remove_if_empty
 from ._trackio import TrackioLogger
@@ -94,6 +94,8 @@ def _replay_all(directory: Path, to: Any, words: dict[str, Any]) -> int:
         try:
             if head_of(file) is not None:
                 sent += replay(file, to, **words)
+        except InUseError:
+            reports.warning("%s is in use, and left to who uses it.", file)
         except (ChiplogError, OSError) as error:  # The others are still to be sent.
             if file.exists():  # Else somebody else has just sent it.
                 errors.append(error)
@@ -175,7 +177,9 @@ def _lines(file: BinaryIO, read: Callable[[str], Row]) -> Iterator[str]:
 def _record(line: str) -> Record:
     """An entry that a `JsonlLogger` wrote."""
     found = from_json(line)
-    record = Record(found.pop("_step"), {}, tags=tuple(found.pop("_tags", ())))
+    record = Record(found.pop("_step"), {})
+    if isinstance(found.get("_tags"), list):
+        record.tags = tuple(found.pop("_tags"))
     record.time = found.pop("_time", 0.0)
     for name, value in found.items():
         if isinstance(value, list):

@@ -93,6 +93,8 @@ class Rows:
         """Make a row of a record."""
         axis = _axis(record.steps)
         named = {name: _last(at) for name, at in record.steps.items()}
+        if np.ndim(record.steps.get(axis, 0)):  # Not of lanes that did not log.
+            named[axis] = record.step
         steps = {name: self._step(name, at) for name, at in {axis: record.step, **named}.items()}
         row = Row(record.step, axis, self.moment(record.time, record.step), steps, {}, {}, {}, {})
         for name, value in record.values.items():
@@ -132,7 +134,7 @@ class Rows:
             whole = _whole(at)
             if whole.dtype.kind == "f":
                 self._fractions.add(name)
-            named[name] = at if name in self._fractions else whole
+            named[name] = at.astype(np.float64) if name in self._fractions else whole
         rows = zip(*map(_listed, [*named.values(), *logs.values()]), strict=True)
         at, time = tuple(named), logs.origin.time
         names = [_line_name(printable(name)) for name in logs]

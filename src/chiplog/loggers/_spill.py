@@ -26,6 +26,10 @@ ROOM = 256  # Characters that what is said about the run may grow by.
 WIDTH = 16  # Digits of the position, so that it can be changed in place.
 
 
+class InUseError(LogFileError):
+    """Somebody else sends the rows of a file."""
+
+
 class Spill:
     """A file that one thread appends to, and another takes from.
 
@@ -56,6 +60,7 @@ class Spill:
             if run is not None:  # There is nothing in it.
                 path.unlink()
             raise
+        self._is_given_up = False
         # Up to where rows were handed over, and when.
         self._handed: collections.deque[tuple[float, int]] = collections.deque()
 
@@ -127,6 +132,8 @@ class Spill:
     def done(self, lines: list[str]) -> None:
         """These lines, the first that waited, were handed over."""
         with self._lock:
+            if self._is_given_up:
+                return
             self.waiting -= len(lines)
             self._sent += sum(len(_encoded(line)) for line in lines)
             self._handed.append((self._clock(), self._sent))
@@ -140,18 +147,24 @@ class Spill:
             return bool(self._handed)
 
     def take_back(self) -> None:
-        """What was handed over, and does not count as sent yet, waits again."""
+        """What was handed over, and does not count as sent yet, waits again, and for good."""
         with self._lock:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        self._settle(self._clock() - self._lag)
+        if self._handed:
+            self._is_given_up = True
             self._handed.clear()
             self._sent = self._settled
             rest = os.pread(self._file, self._end - self._sent, self._sent)
             self.waiting = rest.count(b"\n")
 
     def leave(self) -> None:
-        """All that was handed over counts as sent, though the file cannot be closed now."""
+        """The tracker was given up, though the file cannot be closed now."""
         with self._lock, contextlib.suppress(OSError):
             if self._file >= 0:
-                self._settle(float("inf"))
+                self._take_back()
                 if self.waiting:
                     self._restore()
                 else:
@@ -262,7 +275,7 @@ def _claimed(path: Path, how: int) -> int:
             raise FileNotFoundError  # Somebody has just replaced or removed it.
     except OSError as error:
         os.close(file)
-        raise LogFileError(
+        raise InUseError(
             f"{str(path)!r} is in use: its rows are being sent by another process, or by another "
             "logger of this one."
         ) from error

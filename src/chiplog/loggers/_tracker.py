@@ -27,7 +27,7 @@ from ._frequency import Frequency
 from ._outbox import Outbox
 from ._paths import StrPath, writable
 from ._record import Record
-from ._rows import Row, Rows, as_line
+from ._rows import Row, Rows, as_line, printable
 from ._runs import RunInfo
 from ._spill import Spill
 from ._words import check_options, check_strings, how_to_resume, kept, seconds, tags_by_name
@@ -124,14 +124,14 @@ class TrackerLogger(WritingLogger):
         if mode is not None and mode not in self.modes:
             known = " or ".join(map(repr, self.modes))
             raise LogValueError(f"`mode={mode!r}` is not known to {self.title}: use {known}.")
-        self.name, self.group = name, group
-        self.given_project = project or experiment
+        self.name, self.group, self._given_id, self.given_project = (
+            word and printable(word) for word in (name, group, run_id, project or experiment)
+        )
         self.project = self.given_project or "chiplog"
         self.config = plain_config(config)
         self.tags = tags_by_name(tags)
         self.resume = how_to_resume(resume)
         self.unique = uuid.uuid4().hex[:12]  # Whatever the run is called.
-        self._given_id = run_id
         if self.resume != "never" and not (run_id or name):
             raise LogValueError(
                 f"`resume={resume!r}` needs to know which run to go on with: give the `run_id`, or "
@@ -267,9 +267,11 @@ class TrackerLogger(WritingLogger):
         self.check_open()
         channels = [self._channel]
         channels += [run._channel for run in self.runs.values() if isinstance(run, TrackerLogger)]
+        for channel in channels:
+            channel.catch_up()
         busy = [channel for channel in channels if channel.waiting]
         arrived = self._outbox.wait(busy, lambda: not any(c.waiting for c in busy), timeout)
-        return arrived and not any(channel.refused for channel in channels)
+        return arrived and not any(channel.refused or channel.is_behind for channel in channels)
 
     def fork(self, run: RunInfo) -> TrackerLogger:
         """Each run is one of the tracker's, with its number as `seed`, in a group together."""

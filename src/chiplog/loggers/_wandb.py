@@ -31,7 +31,7 @@ class WandbLogger(TrackerLogger):
 
     title = "wandb"
     most = 1  # Those before one that fails must not be sent again.
-    lag = 5.0
+    lag = 20.0  # Its process writes to the disk every 15 seconds.
     modes = ("offline", "online", "disabled", "shared")
     _attempts = 0
 
