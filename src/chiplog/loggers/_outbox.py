@@ -86,10 +86,11 @@ class Outbox:
                 return done()  # Those that are left are away.
             if now - begun > TALK and not talked:
                 talked = True
+                rows = sum(c.waiting for c in channels)
                 reports.warning(
-                    "%s still has %s to send. Interrupt it to leave them in their file.",
+                    "%s %s. Interrupt it to go on without that; no row is lost.",
                     channels[0].title,
-                    counted(sum(c.waiting for c in channels)),
+                    f"still has {counted(rows)} to send" if rows else "waits for its tracker",
                 )
         return True
 
