@@ -209,7 +209,7 @@ class Channel:
         if not self._lines:
             self._lines = self.spill.read(AT_ONCE)
             if not self._lines:
-                raise LogFileError(f"{str(self.spill.path)!r} has less rows in it than before.")
+                raise LogFileError(f"{str(self.spill.path)!r} has fewer rows in it than before.")
         some = self._lines[: self.tracker.most]
         try:
             self.tracker.send([self._row(line) for line in some])
