@@ -211,18 +211,17 @@ class Channel:
             if not self._lines:
                 raise LogFileError(f"{str(self.spill.path)!r} has fewer rows in it than before.")
         some = self._lines[: self.tracker.most]
-        try:
-            self.tracker.send([self._row(line) for line in some])
-        except Exception as error:
-            if not self._refuses(error):
-                raise
-            if len(some) == 1:
-                self._put_aside(some[0], error)
-            else:  # Find out which of them it is.
-                for line in some:
-                    self._send_one(line)
+        if len(some) > 1:
+            try:
+                self.tracker.send([self._row(line) for line in some])
+            except Exception as error:
+                if not self._refuses(error):
+                    raise
+            else:
+                self._done(some)
                 return
-        self._done(some)
+        for line in some:  # If it is one of many, find out which.
+            self._send_one(line)
 
     def _send_one(self, line: str) -> None:
         try:

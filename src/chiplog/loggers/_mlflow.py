@@ -72,7 +72,8 @@ class MlflowLogger(TrackerLogger):
             if self.given_patience is None:
                 self._patience = 120.0  # It may have to make its database first.
         self._names, self._image_names = Names(_clean), Names(_clean_image)
-        self._until, self._shift = 0, -1
+        self._until = 0  # When the last row of the run is said to be of, in milliseconds.
+        self._shift: int | None = None  # How much later ours are said to be.
         self._filed: set[tuple[str, int, int]] = set()  # Images of rows that may be sent again.
 
     def _places(self) -> tuple[str, str | None]:
@@ -173,23 +174,23 @@ class MlflowLogger(TrackerLogger):
         """Send many metrics at once, which is much faster than one by one."""
         self._knock()
         client, run = self._client, self._number
+        moments = [(_whole(row), self._at(row)) for row in rows]
         metrics = [
-            self._entities.Metric(name, number, self._at(row), _whole(row))
-            for row in rows
+            self._entities.Metric(name, number, at, step)
+            for row, (step, at) in zip(rows, moments, strict=True)
             for name, number in self._metrics(row)
         ]
         for start in range(0, len(metrics), AT_ONCE):
             some = metrics[start : start + AT_ONCE]
             client.log_batch(run, metrics=some, synchronous=True)
-        for row in rows:
-            self._send_files(row)
-        gone = {(_whole(row), self._at(row)) for row in rows}
-        self._filed = {filed for filed in self._filed if filed[1:] not in gone}
+        for row, (step, at) in zip(rows, moments, strict=True):
+            self._send_files(row, step, at)
+        self._filed -= {filed for filed in self._filed if filed[1:] in moments}
 
     def _at(self, row: Row) -> int:
         """When a row is of, in milliseconds, after all that the run had when it was opened."""
         now = round(1000 * row.time)
-        if self._shift < 0:
+        if self._shift is None:
             self._shift = max(0, self._until + 1 - now)
         self._until = max(self._until, now + self._shift)
         return now + self._shift
@@ -202,8 +203,8 @@ class MlflowLogger(TrackerLogger):
             for label, number in {"mean": mean, "min": counted.low, "max": counted.high}.items():
                 yield self._names(f"{name}/{label}", of="histogram"), number
 
-    def _send_files(self, row: Row) -> None:
-        client, run, step, at = self._client, self._number, _whole(row), self._at(row)
+    def _send_files(self, row: Row, step: int, at: int) -> None:
+        client, run = self._client, self._number
         place = f"{step:08}-{at}"  # There is no other row at that time.
         for name, text in row.texts.items():
             client.log_text(run, text, f"texts/{self._names(name)}/{place}.txt")

@@ -92,10 +92,10 @@ class Rows:
     def row(self, record: Record) -> Row:
         """Make a row of a record."""
         axis = _axis(record.steps)
-        named = {name: _last(at) for name, at in record.steps.items()}
-        if np.ndim(record.steps.get(axis, 0)):  # Not of lanes that did not log.
-            named[axis] = record.step
-        steps = {name: self._step(name, at) for name, at in {axis: record.step, **named}.items()}
+        steps = {name: _last(at) for name, at in record.steps.items()}
+        if axis not in steps or np.ndim(record.steps[axis]):  # Not of lanes that did not log.
+            steps[axis] = record.step
+        steps = {name: self._step(name, at) for name, at in steps.items()}
         row = Row(record.step, axis, self.moment(record.time, record.step), steps, {}, {}, {}, {})
         for name, value in record.values.items():
             one = _Value(value, record.valid.get(name), record.lanes.get(name, 0), record.tags)

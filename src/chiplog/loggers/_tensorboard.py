@@ -70,8 +70,8 @@ class TensorBoardLogger(TrackerLogger):
         """Begin a file, with the configuration in it."""
         if self.resume == "must" and not any(self.path.glob("events.out.tfevents.*")):
             raise ValueError(f"there is no run in {str(self.path)!r} to be resumed")
-        at, suffix = time.time(), self.options.get("filename_suffix", "")
-        name = f"events.out.tfevents.{at:.0f}.{socket.gethostname()}.{time.time_ns()}{suffix}"
+        now, suffix = time.time_ns(), self.options.get("filename_suffix", "")
+        name = f"events.out.tfevents.{now // 10**9}.{socket.gethostname()}.{now}{suffix}"
         self._file = self.path / name
         self._write([])
 
