@@ -79,7 +79,7 @@ bench: .venv-bench/.done
 	.venv-bench/bin/python -m benchmarks
 
 fuzz: .venv/.done
-	CHIPLOG_FUZZ=$(N) .venv/bin/python -m pytest -q tests/test_fuzz.py
+	SPOOLAX_FUZZ=$(N) .venv/bin/python -m pytest -q tests/test_fuzz.py
 
 # Pins for all supported pythons at once; without the hosts that a lock file would record.
 constraints: .venv/.done

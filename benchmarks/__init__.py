@@ -1,1 +1,1 @@
-"""What chiplog costs, next to what a user would write instead. Run with `make bench`."""
+"""What spoolax costs, next to what a user would write instead. Run with `make bench`."""

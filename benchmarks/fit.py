@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from chiplog.fit import curve_fit, curve_fit_batch
+from spoolax.fit import curve_fit, curve_fit_batch
 
 from .measure import _time, race
 
@@ -58,8 +58,8 @@ def peers(points):
     calls = {
         "scipy lm": lambda: scipy.optimize.curve_fit(by_numpy, x, y, [1, 1, 1]),
         "scipy trf": lambda: scipy.optimize.curve_fit(by_numpy, x, y, [1, 1, 1], method="trf"),
-        "chiplog": lambda: curve_fit(model, x, y, [1, 1, 1]),
-        "chiplog, bounds": lambda: curve_fit(model, x, y, [1, 1, 1], bounds=(0, 9)),
+        "spoolax": lambda: curve_fit(model, x, y, [1, 1, 1]),
+        "spoolax, bounds": lambda: curve_fit(model, x, y, [1, 1, 1], bounds=(0, 9)),
     }
     with contextlib.suppress(ImportError):
         import nlsq
@@ -102,8 +102,8 @@ def new_lengths():
     """A length that was not there before, in each call."""
     lengths = iter(range(1000, 2000, 3))
     calls = {
-        "chiplog, the same length": lambda: curve_fit(model, *measured(1000), [1, 1, 1]),
-        "chiplog": lambda: curve_fit(model, *measured(next(lengths)), [1, 1, 1]),
+        "spoolax, the same length": lambda: curve_fit(model, *measured(1000), [1, 1, 1]),
+        "spoolax": lambda: curve_fit(model, *measured(next(lengths)), [1, 1, 1]),
         "scipy lm": lambda: scipy.optimize.curve_fit(by_numpy, *measured(next(lengths))),
     }
     for points in (1000, 1250, 1500, 1750, 2000):  # There are few programs for all of them.
@@ -118,7 +118,7 @@ def new_lengths():
             model, *measured(next(lengths)), p0=np.ones(3)
         )
     times = race(calls, rounds=5, target=0.0)
-    table("A fit of a new length, from 1000 to 2000 points", times, "chiplog, the same length")
+    table("A fit of a new length, from 1000 to 2000 points", times, "spoolax, the same length")
 
 
 def many(fits=1000):
@@ -130,7 +130,7 @@ def many(fits=1000):
         "a loop of scipy lm": lambda: [
             scipy.optimize.curve_fit(by_numpy, x, y, [1, 1, 1]) for y in ys[: fits // 10]
         ],
-        "chiplog.fit.curve_fit_batch": lambda: curve_fit_batch(model, x, ys, [1, 1, 1]),
+        "spoolax.fit.curve_fit_batch": lambda: curve_fit_batch(model, x, ys, [1, 1, 1]),
     }
     with contextlib.suppress(ImportError):
         import optimistix
@@ -151,7 +151,7 @@ def many(fits=1000):
     times = race(calls, rounds=ROUNDS, target=0.0)
     counts = {"a loop of scipy lm": fits // 10}
     each = {name: t / counts.get(name, fits) for name, t in times.items()}
-    table(f"{fits} fits of 100 points, each", each, "chiplog.fit.curve_fit_batch")
+    table(f"{fits} fits of 100 points, each", each, "spoolax.fit.curve_fit_batch")
 
 
 def watched():
@@ -187,7 +187,7 @@ elif which == "nlsq":
     import nlsq
     fit = lambda: nlsq.curve_fit(model, x, y, p0=[1, 1, 1, 1])
 else:
-    from chiplog.fit import curve_fit
+    from spoolax.fit import curve_fit
     fit = lambda: curve_fit(model, x, y, [1, 1, 1, 1])
 def memory():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
@@ -217,9 +217,9 @@ def python(code, *args, **env):
 def large():
     print("\nLarge data, 4 parameters: the first fit, the second, and the memory above the data")
     for points in (10**6, 10**7):
-        for name in ("scipy", "nlsq", "chiplog"):
+        for name in ("scipy", "nlsq", "spoolax"):
             with contextlib.suppress(subprocess.CalledProcessError):
-                off = {"CHIPLOG_DISABLE_PERSISTENT_CACHE": "1"}
+                off = {"SPOOLAX_DISABLE_PERSISTENT_CACHE": "1"}
                 one, two, memory = python(LARGE, name, str(points), **off)
                 print(
                     f"  {points:.0e} points, {name:<10} {_time(one):>9} {_time(two):>9}"
@@ -235,9 +235,9 @@ if sys.argv[1] == "jax":
 elif sys.argv[1] == "nlsq":
     import jax.numpy as jnp
     from nlsq import curve_fit
-elif sys.argv[1] == "chiplog":
+elif sys.argv[1] == "spoolax":
     import jax.numpy as jnp
-    from chiplog.fit import curve_fit
+    from spoolax.fit import curve_fit
 if sys.argv[1] != "jax":
     x = np.linspace(0, 4, 100)
     y = 2.5 * np.exp(-1.3 * x) + 0.5 + 0.05 * np.random.default_rng(0).normal(size=100)
@@ -253,19 +253,19 @@ def first():
         kinds = {
             "import jax, nothing else": ("jax", "1"),
             "nlsq": ("nlsq", "1"),
-            "chiplog, without a cache": ("chiplog", "1"),
-            "chiplog, a second process": ("chiplog", "0"),
+            "spoolax, without a cache": ("spoolax", "1"),
+            "spoolax, a second process": ("spoolax", "0"),
         }
         for number in range(6):
             for name, (which, off) in kinds.items():
-                env = {"XDG_CACHE_HOME": cache, "CHIPLOG_DISABLE_PERSISTENT_CACHE": off}
+                env = {"XDG_CACHE_HOME": cache, "SPOOLAX_DISABLE_PERSISTENT_CACHE": off}
                 begun = time.time()
                 with contextlib.suppress(subprocess.CalledProcessError):
                     end = python(FIRST, which, **env)
                     if number:
                         found.setdefault(name, []).append(end - begun)
     times = {name: statistics.median(each) for name, each in found.items()}
-    base = "nlsq" if "nlsq" in times else "chiplog, without a cache"
+    base = "nlsq" if "nlsq" in times else "spoolax, without a cache"
     table("From the start of the process to the first result", times, base)
 
 

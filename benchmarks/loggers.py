@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import jax_tqdm
 from jax import lax
 
-import chiplog
-from chiplog import loggers
+import spoolax
+from spoolax import loggers
 
 from .measure import _time, race
 from .tap import BODIES, advance, start
@@ -40,7 +40,7 @@ def per_call(calls, times=300):
                 call(i)
             found[name].append((time.perf_counter() - begun) / times)
             jax.effects_barrier()
-            chiplog.flush()
+            spoolax.flush()
     return {name: statistics.median(each) for name, each in found.items()}
 
 
@@ -53,7 +53,7 @@ def main_thread():
         jax.debug.callback(lambda *_: None, i, cost, norm)
 
     def ours(i):
-        chiplog.log_iteration_async(i, cost, norm, verbose=2)
+        spoolax.log_iteration_async(i, cost, norm, verbose=2)
 
     with _silent():
         times = per_call({"jax.debug.callback, eagerly": eager, "log_iteration_async": ours})
@@ -104,7 +104,7 @@ def a_loop_of_steps():
         return x
 
     def async_report(i, cost):
-        chiplog.log_iteration_async(i, cost, cost, verbose=1)
+        spoolax.log_iteration_async(i, cost, cost, verbose=1)
 
     seen = []
     calls = {
@@ -112,11 +112,11 @@ def a_loop_of_steps():
         "float(cost)": lambda: loop(lambda i, cost: seen.append(float(cost))),
         "log_iteration_async, verbose=1": lambda: loop(async_report),
         "log_iteration_async, verbose=2": lambda: loop(
-            lambda i, cost: chiplog.log_iteration_async(i, cost, cost, verbose=2)
+            lambda i, cost: spoolax.log_iteration_async(i, cost, cost, verbose=2)
         ),
     }
     with _silent():
-        times = race(calls, rounds=11, after=chiplog.flush)
+        times = race(calls, rounds=11, after=spoolax.flush)
     base, by_hand = times["nothing"], times["float(cost)"]
     print(f"\na Python loop of steps of {_time(base / 100)}, reporting each")
     for name, t in times.items():
@@ -144,7 +144,7 @@ def progress_bars():
 
         calls = {
             "no bar": functools.partial(jax.jit(plain), x),
-            "chiplog.progress": functools.partial(chiplog.progress(plain, file=_Terminal()), x),
+            "spoolax.progress": functools.partial(spoolax.progress(plain, file=_Terminal()), x),
             "jax-tqdm": functools.partial(jax.jit(other), x),
         }
         times = race(calls, rounds=7, after=_settle)
@@ -174,7 +174,7 @@ def driver():
             return x
 
         def driven(step=step, key=key, size=size, **options):
-            return chiplog.simulate(step, start(size), n, key=key, **options)
+            return spoolax.simulate(step, start(size), n, key=key, **options)
 
         def logged(driven=driven, **options):
             file = pathlib.Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -188,7 +188,7 @@ def driver():
             "simulate, JsonlLogger every step": logged,
             "simulate, JsonlLogger every 50": functools.partial(logged, every=50),
         }
-        times = race(calls, rounds=7, after=chiplog.flush)
+        times = race(calls, rounds=7, after=spoolax.flush)
         base = times["a Python loop of jitted steps"]
         print(f"\n{n} steps of a simulation, {name} body")
         for what, t in times.items():
@@ -201,7 +201,7 @@ def _first(x):
 
 def _settle():
     jax.effects_barrier()
-    chiplog.flush()
+    spoolax.flush()
 
 
 class _Terminal(io.StringIO):
@@ -214,4 +214,4 @@ def _silent():
     """Keep what is printed away from the figures."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
-        chiplog.flush()
+        spoolax.flush()

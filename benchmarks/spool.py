@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-import chiplog
+import spoolax
 
 from .measure import compare, compile_seconds, memory, show
 
@@ -50,7 +50,7 @@ def logged(body, steps):
     def f(x):
         def step(x, _):
             x = body(x)
-            chiplog.log(metrics(x))
+            spoolax.log(metrics(x))
             return x, None
 
         return lax.scan(step, x, None, length=steps)[0]
@@ -62,7 +62,7 @@ def run_time():
     print("\nrun time: by hand, spool, ratio")
     for name, (body, x, steps) in BODIES.items():
         hand = jax.jit(by_hand(body, steps)).lower(x).compile()
-        spool = jax.jit(chiplog.spool(logged(body, steps))).lower(x).compile()
+        spool = jax.jit(spoolax.spool(logged(body, steps))).lower(x).compile()
         result = compare(lambda hand=hand, x=x: hand(x), lambda spool=spool, x=x: spool(x))
         show(f"{name}, {steps} steps, 4 scalars", *result, "goal 1.05x")
         sizes = memory(hand), memory(spool)
@@ -72,7 +72,7 @@ def run_time():
 def dispatch():
     print("\ndispatch of a small function: jit of the same by hand, spool, ratio")
     hand = jax.jit(lambda x: (x * 3, {"a": x, "b": x + 1, "c": x * 2}))
-    spool = chiplog.spool(lambda x: chiplog.log({"a": x, "b": x + 1, "c": x * 2}) and x * 3)
+    spool = spoolax.spool(lambda x: spoolax.log({"a": x, "b": x + 1, "c": x * 2}) and x * 3)
     x = jnp.float32(1)
     show("one array", *compare(lambda: hand(x), lambda: spool(x)), "goal 1.5x")
 
@@ -80,7 +80,7 @@ def dispatch():
         return jax.tree.map(lambda x: x * 3, tree)
 
     hand = jax.jit(lambda tree: (both(tree), {"a": tree["w"][0]}))
-    spool = chiplog.spool(lambda tree: chiplog.log({"a": tree["w"][0]}) and both(tree))
+    spool = spoolax.spool(lambda tree: spoolax.log({"a": tree["w"][0]}) and both(tree))
     tree = {"w": [jnp.ones(3)] * 10, "b": (jnp.ones(()),) * 10}
     show("a pytree of 20 arrays", *compare(lambda: hand(tree), lambda: spool(tree)), "goal 1.5x")
 
@@ -109,12 +109,12 @@ def reductions():
         def f(x):
             def step(x, _):
                 x = body(x)
-                chiplog.log({"x": x})
+                spoolax.log({"x": x})
                 return x, None
 
             return lax.scan(step, x, None, length=steps)[0]
 
-        return jax.jit(chiplog.spool(f, **options)).lower(x).compile()
+        return jax.jit(spoolax.spool(f, **options)).lower(x).compile()
 
     for name, then, options in (
         ("reduce='mean'", lambda xs: xs.mean(0), {"reduce": "mean"}),
@@ -151,7 +151,7 @@ def compile_time():
     print("\ntracing, lowering and compiling: by hand, spool, ratio")
     for name, (body, x, _) in BODIES.items():
         hand = compile_seconds(lambda body=body: by_hand(body, 100), x)
-        spool = compile_seconds(lambda body=body: chiplog.spool(logged(body, 100)), x)
+        spool = compile_seconds(lambda body=body: spoolax.spool(logged(body, 100)), x)
         show(name, hand, spool, spool / hand, "goal 1.3x")
 
 
@@ -164,14 +164,14 @@ def while_loops():
                 i, x = carry
                 x = x * 0.999 + 0.001
                 if log:
-                    chiplog.log({"x": x})
+                    spoolax.log({"x": x})
                 return i + 1, x
 
             return lax.while_loop(lambda carry: carry[0] < n, body, (0, jnp.float32(1)))
 
         return f
 
-    bare, spool = jax.jit(loop(log=False)), chiplog.spool(loop(log=True))
+    bare, spool = jax.jit(loop(log=False)), spoolax.spool(loop(log=True))
     n = jnp.int32(100_000)
     show("cheap body, 100000 iterations", *compare(lambda: bare(n), lambda: spool(n), rounds=7))
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import chiplog
-from chiplog.storage import HDF5StorageReader, HDF5StorageWriter, SaveLogger, WriterGroupConfig
+import spoolax
+from spoolax.storage import HDF5StorageReader, HDF5StorageWriter, SaveLogger, WriterGroupConfig
 
 ROUNDS = 5
 
@@ -202,8 +202,8 @@ def watched(steps=2000):
     state = {f"s{i}": jnp.float32(i) for i in range(8)}
     schema = {"frames": WriterGroupConfig(everything)}
     follow = (
-        "import sys, chiplog\n"
-        "with chiplog.open(sys.argv[1]) as reader:\n"
+        "import sys, spoolax\n"
+        "with spoolax.open(sys.argv[1]) as reader:\n"
         "    for _ in reader.focus_group('frames').follow(poll=0.1): pass"
     )
 
@@ -237,7 +237,7 @@ def blocks():
     def scalars(x):
         def body(x, i):
             x = x * 0.999 + jnp.sin(x)
-            chiplog.log({f"s{j}": x + j for j in range(8)})
+            spoolax.log({f"s{j}": x + j for j in range(8)})
             return x, None
 
         return jax.lax.scan(body, x, jnp.arange(steps))[0]
@@ -265,14 +265,14 @@ def read(steps=1_000_000):
     values = np.random.default_rng(0).random(steps, np.float32)
     state = {"x": jnp.float32(0)}
     schema = {"frames": WriterGroupConfig(everything)}
-    with HDF5StorageWriter(folder / "chiplog.h5", schema, state, steps) as writer:
+    with HDF5StorageWriter(folder / "spoolax.h5", schema, state, steps) as writer:
         writer._book.append("frames", np.arange(steps), [values])
     with h5py.File(folder / "hand.h5", "w", libver="latest") as file:
         file.create_dataset("x", data=values, chunks=(8192,))
     some = slice(steps // 2, steps // 2 + 1000)
 
     def ours(index):
-        with HDF5StorageReader(folder / "chiplog.h5") as reader:
+        with HDF5StorageReader(folder / "spoolax.h5") as reader:
             return reader.focus_group("frames")[index]["x"]
 
     def by_h5py(index):

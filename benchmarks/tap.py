@@ -9,7 +9,7 @@ import jaxtap
 from jax import lax
 from jax.experimental import io_callback
 
-import chiplog
+import spoolax
 
 from .measure import _time, compile_seconds, race
 
@@ -93,7 +93,7 @@ def to_io(values, i):
 
 
 def to_log(values, i):
-    chiplog.log(values, step=i)
+    spoolax.log(values, step=i)
 
 
 def four(leaves):
@@ -111,14 +111,14 @@ def main():
 
 def against_scan_outputs(kind, name, size, length):
     x = start(size)
-    logging = loop(kind, size, length, lambda values, i: chiplog.log(values))
+    logging = loop(kind, size, length, lambda values, i: spoolax.log(values))
     calls = {"no logging": functools.partial(jax.jit(loop(kind, size, length)), x)}
     if kind == "scan":
         outputs = jax.jit(loop(kind, size, length, outputs=True))
         calls["scan outputs by hand"] = functools.partial(outputs, x)
-    calls["tap"] = functools.partial(chiplog.tap(logging, count), x)
-    calls["tap, batch=True"] = functools.partial(chiplog.tap(logging, count, batch=True), x)
-    times = race(calls, after=chiplog.flush)
+    calls["tap"] = functools.partial(spoolax.tap(logging, count), x)
+    calls["tap, batch=True"] = functools.partial(spoolax.tap(logging, count, batch=True), x)
+    times = race(calls, after=spoolax.flush)
     base = times["no logging"]
     hand = times.get("scan outputs by hand")
     print(f"\n{kind} of {length}, {name} body ({_time(base / length)} per iteration)")
@@ -135,7 +135,7 @@ def against_callbacks(kind, name, size, length):
     plain = loop(kind, size, length)
     calls = {"no logging": functools.partial(jax.jit(plain), x)}
     calls["tap"] = functools.partial(
-        chiplog.tap(loop(kind, size, length, lambda values, i: chiplog.log(values)), count), x
+        spoolax.tap(loop(kind, size, length, lambda values, i: spoolax.log(values)), count), x
     )
     calls["jax.debug.callback"] = functools.partial(jax.jit(loop(kind, size, length, to_debug)), x)
     calls["io_callback"] = functools.partial(jax.jit(loop(kind, size, length, to_io)), x)
@@ -154,7 +154,7 @@ def against_callbacks(kind, name, size, length):
 
 def settle():
     jax.effects_barrier()
-    chiplog.flush()
+    spoolax.flush()
 
 
 def compile_times():
@@ -162,20 +162,20 @@ def compile_times():
     for name, size, length, _ in BODIES:
         x = start(size)
         plain = loop("scan", size, length)
-        logging = loop("scan", size, length, lambda values, i: chiplog.log(values))
-        show_compile(f"scan, {name} body", lambda: plain, lambda: chiplog.tap(logging, count), x)
+        logging = loop("scan", size, length, lambda values, i: spoolax.log(values))
+        show_compile(f"scan, {name} body", lambda: plain, lambda: spoolax.tap(logging, count), x)
     for layers in (4, 16):
         params = [jnp.eye(32)] * layers
         show_compile(
             f"training {layers} layers, next to outputs by hand",
             lambda: functools.partial(train, lambda values: None),
-            lambda: chiplog.tap(functools.partial(train, chiplog.log), count),
+            lambda: spoolax.tap(functools.partial(train, spoolax.log), count),
             params,
         )
     lanes = jnp.linspace(0.0, 1.0, 512)
     plain = jax.vmap(loop("scan", 0, 1000))
-    logging = jax.vmap(loop("scan", 0, 1000, lambda values, i: chiplog.log(values)))
-    show_compile("512 vmapped lanes", lambda: plain, lambda: chiplog.tap(logging, count), lanes)
+    logging = jax.vmap(loop("scan", 0, 1000, lambda values, i: spoolax.log(values)))
+    show_compile("512 vmapped lanes", lambda: plain, lambda: spoolax.tap(logging, count), lanes)
     called = jax.vmap(loop("scan", 0, 1000, to_debug))
     seconds = compile_seconds(lambda: called, lanes, rounds=1)
     print(f"  {'512 vmapped lanes, jax.debug.callback':<46} {'':>9} {_time(seconds):>9}")

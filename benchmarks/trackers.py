@@ -1,6 +1,6 @@
 """Trackers: scalars per second, and what a call costs the thread of the user's loop.
 
-Next to it is what one does without chiplog: the tracker's own function, for every scalar, in the
+Next to it is what one does without spoolax: the tracker's own function, for every scalar, in the
 loop. Opening and closing a run is not counted.
 """
 
@@ -15,8 +15,8 @@ import uuid
 import jax
 import jax.numpy as jnp
 
-import chiplog
-from chiplog.loggers import MlflowLogger, TensorBoardLogger, TrackioLogger, WandbLogger
+import spoolax
+from spoolax.loggers import MlflowLogger, TensorBoardLogger, TrackioLogger, WandbLogger
 
 from .measure import _time
 
@@ -35,7 +35,7 @@ def many(count):
     def program(state):
         def body(state, i):
             state = step(state)
-            chiplog.log(state, step=i)
+            spoolax.log(state, step=i)
             return state, None
 
         return jax.lax.scan(body, state, jnp.arange(count))[0]

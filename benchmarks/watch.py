@@ -4,7 +4,7 @@ import functools
 
 import jax
 
-import chiplog
+import spoolax
 
 from .measure import _time, race
 from .tap import BODIES, loop, start
@@ -19,9 +19,9 @@ def main():
             x, f = start(size), loop(kind, size, length)
             calls = {
                 "no logging": functools.partial(jax.jit(f), x),
-                "watch_nan": functools.partial(chiplog.watch_nan(f, print), x),
+                "watch_nan": functools.partial(spoolax.watch_nan(f, print), x),
             }
-            times = race(calls, after=chiplog.flush)
+            times = race(calls, after=spoolax.flush)
             base, ours = times["no logging"], times["watch_nan"]
             what = f"{kind} of {length}, {name} body"
             print(f"  {what:<34} {_time(base):>9} {_time(ours):>9} {ours / base:8.2f}x")

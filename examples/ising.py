@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 from scipy.special import ellipk
 
-import chiplog
-from chiplog.storage import SaveLogger
+import spoolax
+from spoolax.storage import SaveLogger
 
 SIZE = 64
 TEMPERATURES = (1.8, 2.0, 2.5, 3.0)
@@ -49,7 +49,7 @@ def simulate(key, temperature, sweeps):
 
     def body(spins, i):
         spins = sweep(jax.random.fold_in(key, i), spins, temperature)
-        chiplog.log(measure(spins), sweep=i)
+        spoolax.log(measure(spins), sweep=i)
         return spins, None
 
     spins = jnp.ones((SIZE, SIZE), jnp.float32)
@@ -83,7 +83,7 @@ def run(path, sweeps, temperatures=TEMPERATURES):
         all_at_once(keys, jnp.array(temperatures))
     means = []
     for one in logger.runs.values():
-        logs = chiplog.load(one.path).slice[WARM_UP:]
+        logs = spoolax.load(one.path).slice[WARM_UP:]
         means.append({key: float(np.mean(logs[key])) for key in exact(1.0)})
     return means
 

@@ -11,9 +11,9 @@ import tempfile
 import jax
 import jax.numpy as jnp
 
-import chiplog
-from chiplog.loggers import CheckLogger, CompositeLogger, ConsoleLogger, PlotLogger
-from chiplog.storage import (
+import spoolax
+from spoolax.loggers import CheckLogger, CompositeLogger, ConsoleLogger, PlotLogger
+from spoolax.storage import (
     EveryNStep,
     HDF5StorageReader,
     HDF5StorageWriter,
@@ -108,7 +108,7 @@ def main(steps=10_000):
         PlotLogger(f"{directory}/energies.png", every=50, view=energies),
         CheckLogger(lambda state: jnp.isfinite(state.potential), every=1000),
     )
-    chiplog.simulate(step, state, steps, key=key, logger=logger, warmup=1000, inner=50)
+    spoolax.simulate(step, state, steps, key=key, logger=logger, warmup=1000, inner=50)
     with HDF5StorageReader(f"{directory}/trajectory.h5") as reader:
         frames = reader.focus_group("frames")
         print(f"{len(frames)} frames, energies and a plot of them are in {directory}.")

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-import chiplog
-from chiplog.loggers import MlflowLogger, TensorBoardLogger, TrackioLogger, WandbLogger
+import spoolax
+from spoolax.loggers import MlflowLogger, TensorBoardLogger, TrackioLogger, WandbLogger
 
 LOGGERS = {
     "mlflow": MlflowLogger,
@@ -114,7 +114,7 @@ def make_train(config):
         gains = (gains - gains.mean()) / (gains.std() + 1e-6)
         entropy = -(jnp.exp(logp) * logp).sum(-1).mean()
         policy, value = -(taken * gains).mean(), ((values - targets) ** 2).mean()
-        chiplog.log({"loss/policy": policy, "loss/value": value, "entropy": entropy})
+        spoolax.log({"loss/policy": policy, "loss/value": value, "entropy": entropy})
         return policy + value - config.entropy * entropy
 
     def update(carry, i):
@@ -134,7 +134,7 @@ def make_train(config):
         net, moments = adam(net, grads, moments, i, config.learning_rate)
         ended = done.sum()
         length = jnp.where(ended > 0, lived.sum() / jnp.maximum(ended, 1), recent)
-        chiplog.log({"episode/length": length}, step=i)
+        spoolax.log({"episode/length": length}, step=i)
         return (net, moments, carts, ages, length, key), length
 
     def train(key):

@@ -10,7 +10,7 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 
-from chiplog.fit import curve_fit, curve_fit_batch
+from spoolax.fit import curve_fit, curve_fit_batch
 
 TRUE = {"height": (3.0, 2.0), "centre": (4.0, 5.2), "width": (0.5, 0.7), "base": (0.5, 0.1)}
 START = {"height": (2.0, 2.0), "centre": (3.8, 5.5), "width": (0.6, 0.6), "base": (1.0, 0.0)}

@@ -1,7 +1,7 @@
 """Train a small network in one jitted `lax.scan`, watch it live, and look at what it logged.
 
-Nothing is carried out of the loop by hand: the training step calls `chiplog.log`. A logger shows
-that while the compiled loop runs, and `chiplog.spool` returns it.
+Nothing is carried out of the loop by hand: the training step calls `spoolax.log`. A logger shows
+that while the compiled loop runs, and `spoolax.spool` returns it.
 """
 
 import sys
@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import plotext
 
-import chiplog
-from chiplog.loggers import ConsoleLogger
+import spoolax
+from spoolax.loggers import ConsoleLogger
 
 STEPS = 20_000
 
@@ -25,7 +25,7 @@ def predict(params, x):
 
 def loss(params, x, y, i):
     error = predict(params, x) - y
-    chiplog.log({"worst": jnp.max(jnp.abs(error))}, tags="debug", step=i)
+    spoolax.log({"worst": jnp.max(jnp.abs(error))}, tags="debug", step=i)
     return jnp.mean(error**2)
 
 
@@ -44,7 +44,7 @@ def train(key):
         value, grads = jax.value_and_grad(loss)(params, x, y, i)
         norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
         rate = 0.02 * jnp.cos(0.5 * jnp.pi * i / STEPS)
-        chiplog.log({"loss": value, "grad norm": norm, "rate": rate}, step=i)
+        spoolax.log({"loss": value, "grad norm": norm, "rate": rate}, step=i)
         momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
         params = jax.tree.map(lambda p, m: p - rate * m, params, momentum)
         return (params, momentum), None
@@ -68,8 +68,8 @@ def main():
     with ConsoleLogger(total=STEPS) as logger:
         logger.tap(train)(jax.random.key(0))
 
-    _, logs = chiplog.spool(train, interval=50)(jax.random.key(0))
-    print("\nEvery 50th step, as chiplog.spool returns it:\n")
+    _, logs = spoolax.spool(train, interval=50)(jax.random.key(0))
+    print("\nEvery 50th step, as spoolax.spool returns it:\n")
     print(logs)
 
     print("\nA few of them as a table (logs.slice[::50].to_pandas()):\n")
@@ -78,7 +78,7 @@ def main():
     print("\nThe loss by step:\n")
     print(plot(logs.step["loss"], logs["loss"]))
 
-    means = chiplog.spool(train, "loss", interval=STEPS // 5, reduce="mean")
+    means = spoolax.spool(train, "loss", interval=STEPS // 5, reduce="mean")
     _, windows = means(jax.random.key(0))
     shown = "  ".join(f"{mean:.5f}" for mean in windows["loss"])
     print(f"Mean loss over each {STEPS // 5} steps, reduced on the device as it ran:  {shown}")

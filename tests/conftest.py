@@ -2,7 +2,7 @@
 
 import os
 
-os.environ["CHIPLOG_DISABLE_PERSISTENT_CACHE"] = "1"  # What users have is theirs.
+os.environ["SPOOLAX_DISABLE_PERSISTENT_CACHE"] = "1"  # What users have is theirs.
 os.environ["XLA_FLAGS"] = " ".join(
     [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
 )

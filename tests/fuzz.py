@@ -2,7 +2,7 @@
 
 A program works on one number `x`, a small whole number, so that no result is ever rounded, and it
 is piecewise linear, so that its derivatives are whole numbers as well. `run_jax` builds the program
-from JAX's transformations and control flow with `chiplog.log` calls in it; `run_python` walks it
+from JAX's transformations and control flow with `spoolax.log` calls in it; `run_python` walks it
 with ordinary loops and a tangent beside every value, and appends to a list.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from hypothesis import strategies as st
 from jax import lax
 
-import chiplog
+import spoolax
 
 MODULUS = 7
 
@@ -80,7 +80,7 @@ class Jax:
 
     def log(self, key, value):
         if self.listen:
-            chiplog.log({key: value})
+            spoolax.log({key: value})
 
     def seq(self, body, depth):
         def run(x):

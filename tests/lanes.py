@@ -5,7 +5,7 @@ import itertools
 import jax
 import numpy as np
 
-import chiplog
+import spoolax
 
 
 def lane_histories(logs, key):
@@ -34,7 +34,7 @@ def joined(stream):
             steps = dict(one.steps)
             rows.setdefault(key, []).append((one.value, steps, one.mask, key in logs.stacked))
     logs = {key: _stacked([_entries(*row) for row in rows[key]]) for key in rows}
-    return chiplog.LogDict(
+    return spoolax.LogDict(
         {key: value for key, (value, _, _) in logs.items()},
         steps=_by_name({key: steps for key, (_, steps, _) in logs.items()}),
         valid={key: mask for key, (_, _, mask) in logs.items()},

@@ -1,7 +1,7 @@
 """Run a program with plain Python, appending what it logs to an ordinary list.
 
 Programs are written with the `log`, `vmap` and `checkpoint` of this module. Usually these are
-chiplog's and JAX's own. Inside `run`, under `jax.disable_jit()`, loops are Python loops, `log`
+spoolax's and JAX's own. Inside `run`, under `jax.disable_jit()`, loops are Python loops, `log`
 appends to a list, `vmap` calls the function for one lane after the other, and `checkpoint` is the
 identity (JAX would trace the function, and there would be no values to append).
 """
@@ -11,7 +11,7 @@ import contextlib
 import jax
 import jax.numpy as jnp
 
-import chiplog
+import spoolax
 
 _entries = None
 _lane = ()
@@ -22,7 +22,7 @@ def log(data, **kwargs):
     if _silent:
         return
     if _entries is None:
-        chiplog.log(data, **kwargs)
+        spoolax.log(data, **kwargs)
         return
     steps = {name: value for name, value in kwargs.items() if name not in ("tags", "explicit")}
     for key, value in data.items():

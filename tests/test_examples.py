@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import chiplog
-from chiplog import testing
-from chiplog.loggers import CompositeLogger, PlotLogger
-from chiplog.storage import HDF5StorageWriter
+import spoolax
+from spoolax import testing
+from spoolax.loggers import CompositeLogger, PlotLogger
+from spoolax.storage import HDF5StorageWriter
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
@@ -40,7 +40,7 @@ def test_the_liquid_keeps_its_energy(tmp_path):
         stored,
         PlotLogger(tmp_path / "plot.png", "total", every=500, view=example.energies),
     )
-    final = chiplog.simulate(
+    final = spoolax.simulate(
         example.step, example.start(key), 3000, key=key, logger=logger, warmup=500, inner=100
     )
     total, temperature = (np.array(captured.values(k)) for k in ("total", "temperature"))
@@ -52,7 +52,7 @@ def test_the_liquid_keeps_its_energy(tmp_path):
     forces = -jax.grad(example.potential)(final.positions)
     np.testing.assert_allclose(final.forces, forces, rtol=1e-3, atol=1e-3)
     assert (tmp_path / "plot.png").exists()
-    with chiplog.open(tmp_path / "a.h5") as reader:
+    with spoolax.open(tmp_path / "a.h5") as reader:
         np.testing.assert_array_equal(reader.focus_group("energies")[::2]["total"], total)
         assert reader.focus_group("box")[...]["atoms"] == example.ATOMS
         assert reader.focus_group("frames")[:]["positions"].shape == (60, example.ATOMS, 3)

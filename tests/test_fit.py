@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nist import MODELS, problem
 
-import chiplog
-from chiplog import loggers
-from chiplog.fit import _problem, curve_fit, least_squares, solve
-from chiplog.fit._identity import identity
-from chiplog.fit._pointwise import is_pointwise
+import spoolax
+from spoolax import loggers
+from spoolax.fit import _problem, curve_fit, least_squares, solve
+from spoolax.fit._identity import identity
+from spoolax.fit._pointwise import is_pointwise
 
 POINTS = np.linspace(0, 4, 60)
 
@@ -527,29 +527,29 @@ def test_iterations_can_be_watched(capsys, tmp_path):
 
 def test_spool_and_tap_go_around_the_programs_of_a_fit(tmp_path):
     y = measured()
-    fit, logs = chiplog.spool(curve_fit)(decay, POINTS, y)
+    fit, logs = spoolax.spool(curve_fit)(decay, POINTS, y)
     assert fit.x.tolist() == curve_fit(decay, POINTS, y).x.tolist(), "to the bit"
     assert logs["cost"].dtype == np.float64
     assert (
         logs["cost"].tolist() == curve_fit(decay, POINTS, y, history=True).history["cost"].tolist()
     )
-    _, last = chiplog.spool(curve_fit, argnames="cost", reduce="last")(decay, POINTS, y)
+    _, last = spoolax.spool(curve_fit, argnames="cost", reduce="last")(decay, POINTS, y)
     assert float(last["cost"]) == fit.cost
     seen = []
-    chiplog.tap(least_squares, seen.append)(lambda p: p - jnp.arange(2.0), [5.0, 5.0])
-    chiplog.flush()
+    spoolax.tap(least_squares, seen.append)(lambda p: p - jnp.arange(2.0), [5.0, 5.0])
+    spoolax.flush()
     assert [int(one["nfev"]) for one in seen] == [*range(1, len(seen) + 1)]
     with loggers.JsonlLogger(tmp_path / "fit.jsonl") as logger:
         logger.tap(curve_fit)(decay, POINTS, y)
     assert len(list(loggers.read_jsonl(tmp_path / "fit.jsonl"))) == fit.nfev
-    for around in (jax.jit, chiplog.spool, jax.vmap):
-        with pytest.raises(TypeError, match=r"chiplog\.fit\.solve"):
+    for around in (jax.jit, spoolax.spool, jax.vmap):
+        with pytest.raises(TypeError, match=r"spoolax\.fit\.solve"):
             around(lambda y: curve_fit(decay, POINTS, y)[0])(np.stack([y, y]))
 
 
 def test_models_may_log_and_do_so_once_per_evaluation(capsys):
     def model(x, a, b, c):
-        chiplog.log({"a": a})
+        spoolax.log({"a": a})
         return decay(x, a, b, c)
 
     fit = curve_fit(model, POINTS, measured(), history=True)
@@ -585,7 +585,7 @@ def test_the_solver_can_be_batched_and_spooled():
     many = jax.jit(jax.vmap(fit, (0, None)))(ys, jnp.ones(2))
     np.testing.assert_allclose(many.x, jnp.stack([2 * jnp.ones(3), rates], 1), rtol=1e-3)
     assert many.success.all()
-    alone, logs = chiplog.spool(fit)(ys[1], jnp.ones(2))
+    alone, logs = spoolax.spool(fit)(ys[1], jnp.ones(2))
     np.testing.assert_allclose(alone.x, many.x[1], rtol=1e-4)
     assert len(logs["cost"]) == int(alone.nfev)
 

@@ -13,8 +13,8 @@ import pytest
 import scipy.optimize
 from test_fit import POINTS, by_numpy, compilations, decay, measured
 
-import chiplog
-from chiplog.fit import (
+import spoolax
+from spoolax.fit import (
     _blocks,
     _cache,
     _program,
@@ -163,7 +163,7 @@ def test_many_fits_can_be_watched():
     assert done == sorted(done)
     assert done[-1] == 100
     assert [int(one["done"]) for one in seen] == done
-    assert len(chiplog.spool(curve_fit_batch)(decay, POINTS, ys)[1]["done"]) == len(done)
+    assert len(spoolax.spool(curve_fit_batch)(decay, POINTS, ys)[1]["done"]) == len(done)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_data_in_blocks_give_the_same_answer(monkeypatch, tmp_path):
     assert len(fit.history["cost"]) == fit.nfev
     with pytest.raises(AttributeError):
         _ = fit.fun
-    _, logs = chiplog.spool(curve_fit)(decay, in_blocks(POINTS, y), None)
+    _, logs = spoolax.spool(curve_fit)(decay, in_blocks(POINTS, y), None)
     assert logs["cost"].tolist() == fit.history["cost"].tolist()
 
     # Large arrays, in memory or in a file, are gone through in the same way.
@@ -256,9 +256,9 @@ def test_a_callback_can_stop_a_fit_of_blocks():
 
     def stop(logs):
         seen.append(logs)
-        raise chiplog.errors.StopRun("enough")
+        raise spoolax.errors.StopRun("enough")
 
-    with pytest.raises(chiplog.errors.StopRun, match="enough"):
+    with pytest.raises(spoolax.errors.StopRun, match="enough"):
         curve_fit(decay, lambda: in_blocks(POINTS, measured()), None, callback=stop)
     assert len(seen) == 1
 
@@ -318,8 +318,8 @@ def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
         np.testing.assert_allclose(fit.x, [2])
 
     assert compilations(fitted) == 1
-    (file,) = chiplog.fit.cache_dir().glob("*.xla")
-    assert file.parent == tmp_path / "chiplog" / "jax_cache"
+    (file,) = spoolax.fit.cache_dir().glob("*.xla")
+    assert file.parent == tmp_path / "spoolax" / "jax_cache"
     assert file.parent.stat().st_mode & 0o777 == 0o700
     assert compilations(fitted) == 0
     content = file.read_bytes()
@@ -334,7 +334,7 @@ def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
     monkeypatch.setenv(_cache.OFF, "1")
     assert compilations(fitted) == 1
     monkeypatch.delenv(_cache.OFF)
-    chiplog.fit.clear_cache()
+    spoolax.fit.clear_cache()
     assert not file.exists()
     for home in ("/dev/null", str(tmp_path / "no" / "such"), "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", home)
@@ -346,7 +346,7 @@ SECOND = """
 import json, jax, jax.numpy as jnp, numpy as np
 found = []
 jax.monitoring.register_event_duration_secs_listener(lambda event, *a, **k: found.append(event))
-from chiplog.fit import curve_fit
+from spoolax.fit import curve_fit
 x = np.linspace(0, 4, 50)
 fit = curve_fit(lambda x, a, b: a * jnp.exp(-b * x), x, 2 * np.exp(-x))
 print(json.dumps([fit.x.tolist(), found.count("/jax/core/compile/backend_compile_duration")]))

@@ -10,22 +10,22 @@ from fuzz import Jax, Node, Python, nodes
 from hypothesis import HealthCheck, given, reject, settings
 from lanes import assert_same_entries, embedding, joined
 
-import chiplog
+import spoolax
 
-EXAMPLES = int(os.environ.get("CHIPLOG_FUZZ", "40"))
+EXAMPLES = int(os.environ.get("SPOOLAX_FUZZ", "40"))
 X = jnp.float32(3)
 
 
 SETTINGS = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=os.environ.get("CHIPLOG_FUZZ") is None,
+    derandomize=os.environ.get("SPOOLAX_FUZZ") is None,
     suppress_health_check=list(HealthCheck),
 )
 LANES = range(2, 9)  # The sizes of nested vmaps in these programs.
 
 
-def check(program, run=chiplog.spool):
+def check(program, run=spoolax.spool):
     """Run a program with JAX and with Python; return the logs of both."""
 
     def f(x):
@@ -55,7 +55,7 @@ def test_random_programs_log_what_plain_python_logs(program):
 @given(nodes())
 def test_random_programs_fold_what_plain_python_logs(program):
     """The same inside of a trace, where entries are folded as they come, lane by lane."""
-    logs, expected = check(program, lambda f: jax.jit(chiplog.spool(f, reduce="sum")))
+    logs, expected = check(program, lambda f: jax.jit(spoolax.spool(f, reduce="sum")))
     for key, total in logs.items():
         mine = [entry for entry in expected if entry[1] == key]
         sizes = tuple(LANES[: int(key.partition("@")[2])])
@@ -75,8 +75,8 @@ def test_random_programs_stream_what_plain_python_logs(program):
 
         def run(f, outer=outer, seen=seen):
             def call(x):
-                y = outer(chiplog.tap(f, seen.append))(x)
-                chiplog.flush()
+                y = outer(spoolax.tap(f, seen.append))(x)
+                spoolax.flush()
                 return y, seen
 
             return call

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import chiplog
-from chiplog import _host
+import spoolax
+from spoolax._tap import host as _host
 
 
 def count_up(x, length=1000):
     def body(x, _):
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return x + 1, None
 
     return jax.lax.scan(body, x, length=length)[0]
@@ -27,7 +27,7 @@ def count_up(x, length=1000):
 
 def forever(x):
     def body(x):
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return (x + 1) % 1_000_000
 
     return jax.lax.while_loop(lambda x: x >= 0, body, x)
@@ -55,17 +55,17 @@ def test_a_failing_callback_is_reported_once_and_raised_by_flush(caplog):
         if logs["x"] % 2:
             raise ValueError("no odd numbers")
 
-    with caplog.at_level(logging.ERROR, "chiplog"):
-        y = chiplog.tap(count_up, fails)(0)
+    with caplog.at_level(logging.ERROR, "spoolax"):
+        y = spoolax.tap(count_up, fails)(0)
         with pytest.raises(ValueError, match="no odd numbers") as caught:
-            chiplog.flush()
+            spoolax.flush()
     assert int(y) == 1000
     assert seen == list(range(1000))
     (record,) = caplog.records
     assert "fails" in record.getMessage()
     assert record.exc_info[1] is caught.value
     assert "500 times" in caught.value.__notes__[0]
-    chiplog.flush()  # It is raised once.
+    spoolax.flush()  # It is raised once.
 
 
 def test_other_callbacks_go_on_when_one_fails():
@@ -79,9 +79,9 @@ def test_other_callbacks_go_on_when_one_fails():
         raise KeyError("no")
 
     for callback in (fails, seen.append, fails_too):
-        chiplog.tap(count_up, callback)(0)
+        spoolax.tap(count_up, callback)(0)
     with pytest.raises(ExceptionGroup) as caught:
-        chiplog.flush()
+        spoolax.flush()
     assert {type(error) for error in caught.value.exceptions} == {ValueError, KeyError}
     assert len(seen) == 1000
 
@@ -93,18 +93,18 @@ def test_stop_run_ends_a_loop_that_would_not():
     def enough(logs):
         seen.append(int(logs["x"]))
         if logs["x"] == 10:
-            raise chiplog.StopRun("that will do")
+            raise spoolax.StopRun("that will do")
 
-    with pytest.raises(chiplog.StopRun, match="that will do"):
-        jax.block_until_ready(chiplog.tap(forever, enough)(0))
-    chiplog.flush()
+    with pytest.raises(spoolax.StopRun, match="that will do"):
+        jax.block_until_ready(spoolax.tap(forever, enough)(0))
+    spoolax.flush()
     assert seen == list(range(11))
     with pytest.raises(jax.errors.JaxRuntimeError, match="that will do"):
-        jax.block_until_ready(jax.jit(chiplog.tap(forever, enough))(0))
-    chiplog.flush()
+        jax.block_until_ready(jax.jit(spoolax.tap(forever, enough))(0))
+    spoolax.flush()
     # The next program is not affected.
-    assert int(chiplog.tap(count_up, seen.append)(0)) == 1000
-    chiplog.flush()
+    assert int(spoolax.tap(count_up, seen.append)(0)) == 1000
+    spoolax.flush()
 
 
 def test_a_program_that_fails_delivers_what_it_logged_before():
@@ -119,7 +119,7 @@ def test_a_program_that_fails_delivers_what_it_logged_before():
 
     def in_loop(x):
         def body(x, i):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             jax.debug.callback(lambda i: i == 50 and refuse(i), i)
             return x + 1, None
 
@@ -132,8 +132,8 @@ def test_a_program_that_fails_delivers_what_it_logged_before():
     for program, count in ((f, 1000), (in_loop, 50)):
         seen = []
         with pytest.raises(jax.errors.JaxRuntimeError, match="not this one"):
-            wait_for(chiplog.tap(program, seen.append)(0))
-        chiplog.flush()
+            wait_for(spoolax.tap(program, seen.append)(0))
+        spoolax.flush()
         assert len(seen) >= count
 
 
@@ -149,19 +149,19 @@ def test_callbacks_may_call_jax():
     def callback(logs):
         outer.append(float(heavy(jnp.float32(logs["x"]))))
         if len(outer) % 100 == 1:
-            chiplog.tap(count_up, inner.append)(0)
+            spoolax.tap(count_up, inner.append)(0)
 
-    chiplog.tap(count_up, callback)(0.0)
-    chiplog.flush()
+    spoolax.tap(count_up, callback)(0.0)
+    spoolax.flush()
     assert len(outer) == 1000
     assert len(inner) == 10_000
 
 
 def test_flush_in_a_callback_is_refused():
     """It would wait for itself."""
-    chiplog.tap(count_up, lambda logs: chiplog.flush())(0)
+    spoolax.tap(count_up, lambda logs: spoolax.flush())(0)
     with pytest.raises(TypeError, match="wait for itself"):
-        chiplog.flush()
+        spoolax.flush()
 
 
 def test_flush_waits_for_programs_of_other_threads():
@@ -170,14 +170,14 @@ def test_flush_waits_for_programs_of_other_threads():
 
     def work(i):
         for _ in range(5):
-            chiplog.tap(count_up, seen[i].append)(1000 * i)
+            spoolax.tap(count_up, seen[i].append)(1000 * i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in seen]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    chiplog.flush()
+    spoolax.flush()
     for i, logs in seen.items():
         want = list(range(1000 * i, 1000 * i + 1000))
         assert [int(one["x"]) for one in logs] == want * 5
@@ -188,14 +188,14 @@ def test_one_function_in_several_threads_keeps_its_runs_apart():
     tapped = {i: [] for i in range(4)}
 
     def work(i):
-        chiplog.tap(count_up, tapped[i].append)(float(i))
+        spoolax.tap(count_up, tapped[i].append)(float(i))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in tapped]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    chiplog.flush()
+    spoolax.flush()
     for i, logs in tapped.items():
         assert [float(one["x"]) for one in logs] == [float(i + n) for n in range(1000)]
 
@@ -209,8 +209,8 @@ def test_a_slow_callback_makes_the_program_wait(monkeypatch):
         most.append(_host.host._entries)
         time.sleep(0.001)
 
-    y = chiplog.tap(lambda x: count_up(x, 200_000), slow, batch=True)(0)
-    chiplog.flush()
+    y = spoolax.tap(lambda x: count_up(x, 200_000), slow, batch=True)(0)
+    spoolax.flush()
     assert int(y) == 200_000
     # A chunk that is larger than the bound is taken when the queue is empty.
     assert max(most) <= 16384
@@ -225,10 +225,10 @@ def test_a_slow_callback_may_drop(monkeypatch, caplog):
         seen.append(len(logs["x"]))
         time.sleep(0.01)
 
-    tapped = chiplog.tap(lambda x: count_up(x, 300_000), slow, batch=True, overflow="drop")
-    with caplog.at_level(logging.WARNING, "chiplog"):
+    tapped = spoolax.tap(lambda x: count_up(x, 300_000), slow, batch=True, overflow="drop")
+    with caplog.at_level(logging.WARNING, "spoolax"):
         tapped(0)
-        chiplog.flush()
+        spoolax.flush()
     assert tapped.dropped > 0
     assert sum(seen) + tapped.dropped == 300_000
     assert len(caplog.records) == 1
@@ -240,15 +240,15 @@ def test_only_entries_that_happened_count_as_dropped(monkeypatch):
 
     def f(x):
         def body(x, i):
-            jax.lax.cond(i % 2 == 0, lambda: chiplog.log({"x": x}) and None, lambda: None)
+            jax.lax.cond(i % 2 == 0, lambda: spoolax.log({"x": x}) and None, lambda: None)
             return x + 1, None
 
         return jax.lax.scan(body, x, jnp.arange(1000))[0]
 
     seen = []
-    tapped = chiplog.tap(f, lambda logs: (seen.append(logs), time.sleep(0.01)), overflow="drop")
+    tapped = spoolax.tap(f, lambda logs: (seen.append(logs), time.sleep(0.01)), overflow="drop")
     tapped(0)
-    chiplog.flush()
+    spoolax.flush()
     assert len(seen) + tapped.dropped == 500
     assert tapped.dropped > 0
 
@@ -258,7 +258,7 @@ def test_a_callback_that_waits_for_a_program_that_waits_for_it(monkeypatch):
     monkeypatch.setattr(_host, "MOST_ENTRIES", 10)
     monkeypatch.setattr(_host, "STUCK", 0.2)
     inner = []
-    nested = jax.jit(chiplog.tap(lambda x: count_up(x, 30), inner.append))
+    nested = jax.jit(spoolax.tap(lambda x: count_up(x, 30), inner.append))
 
     def callback(logs):
         if int(logs["x"]) % 50 == 0:
@@ -266,9 +266,9 @@ def test_a_callback_that_waits_for_a_program_that_waits_for_it(monkeypatch):
             thread.start()
             thread.join()
 
-    chiplog.tap(lambda x: count_up(x, 100), callback)(0)
-    chiplog.flush()
-    chiplog.flush()
+    spoolax.tap(lambda x: count_up(x, 100), callback)(0)
+    spoolax.flush()
+    spoolax.flush()
     assert len(inner) == 60
 
 
@@ -278,17 +278,17 @@ def test_flush_does_not_wait_for_what_comes_later():
 
     def callback(logs):
         if stop.is_set():
-            raise chiplog.StopRun("enough")
+            raise spoolax.StopRun("enough")
 
     def work():
-        with contextlib.suppress(chiplog.StopRun, jax.errors.JaxRuntimeError):
-            jax.block_until_ready(chiplog.tap(forever, callback, batch=True)(0))
+        with contextlib.suppress(spoolax.StopRun, jax.errors.JaxRuntimeError):
+            jax.block_until_ready(spoolax.tap(forever, callback, batch=True)(0))
 
     thread = threading.Thread(target=work)
     thread.start()
     time.sleep(0.5)
     for _ in range(3):
-        chiplog.flush()
+        spoolax.flush()
     stop.set()
     thread.join(timeout=60)
     assert not thread.is_alive()
@@ -300,11 +300,11 @@ def test_memory_stays_flat_however_long_the_run_is():
         """
         import resource, time
         import jax, jax.numpy as jnp
-        import chiplog
+        import spoolax
 
         def f(n):
             def body(i):
-                chiplog.log({"i": i, "v": jnp.full(8, i)})
+                spoolax.log({"i": i, "v": jnp.full(8, i)})
                 return i + 1
             return jax.lax.while_loop(lambda i: i < n, body, 0)
 
@@ -314,9 +314,9 @@ def test_memory_stays_flat_however_long_the_run_is():
             total += len(logs["i"])
             time.sleep(0.01)
 
-        tapped = chiplog.tap(f, slow, batch=True)
+        tapped = spoolax.tap(f, slow, batch=True)
         def peak():
-            chiplog.flush()
+            spoolax.flush()
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
         tapped(2_000_000)
@@ -335,16 +335,16 @@ def test_everything_is_delivered_at_exit():
     """Without a flush, also if the entries come at the very end."""
     out, _ = run(
         """
-        import jax, chiplog
+        import jax, spoolax
         def f(x):
             def body(x, i):
-                chiplog.log({"x": x})
+                spoolax.log({"x": x})
                 return x + 1, None
             return jax.lax.scan(body, x, length=3)[0]
         def show(logs):
             print("got", int(logs["x"]))
-        chiplog.tap(f, show)(0)
-        jax.jit(chiplog.tap(f, show))(10)
+        spoolax.tap(f, show)(0)
+        jax.jit(spoolax.tap(f, show))(10)
         """
     )
     assert out.split() == [
@@ -367,13 +367,13 @@ def test_an_error_in_a_callback_is_not_lost_at_exit():
     """It is on stderr, with its traceback, though nobody asked for logging."""
     _, err = run(
         """
-        import chiplog
+        import spoolax
         def f(x):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return x
         def fails(logs):
             raise ValueError("so it goes")
-        chiplog.tap(f, fails)(0)
+        spoolax.tap(f, fails)(0)
         """
     )
     assert "so it goes" in err
@@ -389,25 +389,25 @@ def test_a_forked_child_does_not_hang():
     out, _ = run(
         """
         import os, time, warnings
-        import chiplog, jax
+        import spoolax, jax
         warnings.simplefilter("ignore")
         def f(x):
             def body(x, i):
-                chiplog.log({"x": x})
+                spoolax.log({"x": x})
                 return x + 1, None
             return jax.lax.scan(body, x, length=100)[0]
         seen = []
         def slow(logs):
             time.sleep(0.005)
             seen.append(logs)
-        chiplog.tap(f, slow)(0)
+        spoolax.tap(f, slow)(0)
         time.sleep(0.1)
         child = os.fork()
         if child == 0:
-            chiplog.flush()
+            spoolax.flush()
             os._exit(7)
         _, status = os.waitpid(child, 0)
-        chiplog.flush()
+        spoolax.flush()
         print(os.waitstatus_to_exitcode(status), len(seen))
         """
     )
@@ -416,16 +416,16 @@ def test_a_forked_child_does_not_hang():
 
 def test_the_number_of_runs_that_are_remembered_is_bounded():
     """Also of those inside of `jit`, whose end nobody announces."""
-    f = jax.jit(chiplog.tap(lambda x: count_up(x, 2), lambda logs: None))
-    g = chiplog.tap(lambda x: count_up(x, 2), lambda logs: None)
+    f = jax.jit(spoolax.tap(lambda x: count_up(x, 2), lambda logs: None))
+    g = spoolax.tap(lambda x: count_up(x, 2), lambda logs: None)
     for _ in range(50):
         f(0)
         g(0)
-    chiplog.flush()
+    spoolax.flush()
     g(0)
     assert len(_host.host._dispatched) <= 2
     assert len(_host.host._runs) <= 2
     assert len(_host.host._anonymous) <= _host.KEPT_RUNS
     with pytest.raises(TypeError):
-        chiplog.tap(lambda x: x + "1", print)(0)
+        spoolax.tap(lambda x: x + "1", print)(0)
     assert len(_host.host._runs) <= 2

@@ -1,141 +1,41 @@
-"""Imports point one way, and private parts of JAX stay in one file."""
+"""Imports point one way, JAX's private parts stay in one folder, and the package is light."""
 
 import ast
+import graphlib
+import importlib
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
-import chiplog
+import pytest
 
-SOURCE = Path(chiplog.__file__).parent
-# A file may import those before it.
+import spoolax
+from spoolax import _extras
+
+SOURCE = Path(spoolax.__file__).parent
+# A file may import from the folders (and files) above its own, and from its own folder.
 ORDER = [
     "errors",
+    "_lazy",
     "_extras",
-    "_per_function",
-    "_jax_compat",
-    "_reduce",
-    "_tables",
-    "_show",
-    "_series",
+    "_weak_cache",
+    "_jax",
     "_logdict",
-    "_around",
-    "_entry",
     "_log",
-    "_log_grad",
-    "_interpret",
-    "_control_rules",
-    "_call_rules",
-    "_guard",
-    "_buffer",
-    "_plan",
-    "_fold",
-    "_assemble",
-    "_program",
+    "_walk",
+    "_listen",
     "_spool",
-    "_host",
-    "_reel",
-    "_windows",
-    "_deliver",
-    "_stream",
     "_tap",
-    "_outline",
-    "_nan",
     "_watch",
-    "loggers/_frequency",
-    "loggers/_runs",
-    "loggers/_entries",
-    "loggers/_lifecycle",
-    "loggers/_listening",
-    "loggers/_logger",
-    "loggers/_every",
-    "loggers/_record",
-    "loggers/_view",
-    "loggers/_writing",
-    "loggers/_null",
-    "loggers/_composite",
-    "loggers/_section",
-    "loggers/_paths",
-    "loggers/_json",
-    "loggers/_history",
-    "loggers/_check",
-    "loggers/_bar",
-    "loggers/_print",
-    "loggers/_console",
-    "loggers/_jsonl",
-    "loggers/_ring",
-    "loggers/_python",
-    "loggers/_plot",
-    "loggers/_profile",
-    "loggers/_webhook",
-    "loggers/_rows",
-    "loggers/_config",
-    "loggers/_spill",
-    "loggers/_channel",
-    "loggers/_names",
-    "loggers/_words",
-    "loggers/_outbox",
-    "loggers/_tracker",
-    "loggers/_wandb",
-    "loggers/_tensorboard",
-    "loggers/_mlflow",
-    "loggers/_trackio",
-    "loggers/_replay",
-    "loggers/_tqdm",
-    "loggers/_progress",
-    "loggers/_iteration",
-    "loggers/__init__",
+    "loggers/_protocol",
+    "loggers",
+    "loggers/trackers",
     "_simulate",
+    "optimizers",
     "testing",
-    "storage/_tree",
-    "storage/_dtypes",
-    "storage/_h5py",
-    "storage/_superblock",
-    "storage/_file",
-    "storage/_schema",
-    "storage/_column",
-    "storage/_table",
-    "storage/_lock",
-    "storage/_meta",
-    "storage/_careful",
-    "storage/_group",
-    "storage/_reader",
-    "storage/_heal",
-    "storage/_book",
-    "storage/_store",
-    "storage/_h5md",
-    "storage/_writer",
-    "storage/_logs",
-    "storage/_save",
-    "storage/__init__",
-    "fit/_triangular",
-    "fit/_trust",
-    "fit/_bounds",
-    "fit/_loss",
-    "fit/_descent",
-    "fit/_solve",
-    "fit/_problem",
-    "fit/_parameters",
-    "fit/_identity",
-    "fit/_model",
-    "fit/_pointwise",
-    "fit/_cache",
-    "fit/_verbose",
-    "fit/_listen",
-    "fit/_program",
-    "fit/_data",
-    "fit/_arguments",
-    "fit/_mesh",
-    "fit/_blocks",
-    "fit/_streamed",
-    "fit/_result",
-    "fit/_curve_fit",
-    "fit/_least_squares",
-    "fit/_lanes",
-    "fit/_batch",
-    "fit/_expression",
-    "fit/_file",
-    "fit/__init__",
+    "storage",
+    "fit",
     "__init__",
 ]
 
@@ -144,14 +44,26 @@ def name_of(path):
     return str(path.relative_to(SOURCE).with_suffix(""))
 
 
-def imports(path):
-    """Yield what a file imports when it is loaded, as (module, is ours)."""
-    tree = ast.parse(path.read_text())
-    for node in tree.body:
+FILES = {name_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def room_of(name):
+    """The entry of the list that a file belongs to."""
+    rooms = [room for room in ORDER if name == room or name.startswith(f"{room}/")]
+    assert rooms, f"{name} belongs to no folder in the list"
+    return max(rooms, key=len)
+
+
+def imported(path, nodes):
+    """Yield what statements import, as (module, is ours)."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.level:
             base = path.parents[node.level - 1]
-            for name in [node.module] if node.module else [a.name for a in node.names]:
-                target = base / name.replace(".", "/")
+            module = base / (node.module or "").replace(".", "/")
+            for alias in node.names:
+                # `from ..folder import file`, or `from .file import name`.
+                target = module / alias.name
+                target = target if target.with_suffix(".py").exists() or target.is_dir() else module
                 yield name_of(target / "__init__.py" if target.is_dir() else target), True
         elif isinstance(node, ast.ImportFrom):
             yield node.module, False
@@ -159,31 +71,123 @@ def imports(path):
             yield from ((alias.name, False) for alias in node.names)
 
 
-def test_imports_point_down_the_list():
-    """Every file is in the list, and imports only from before it."""
-    files = {name_of(path): path for path in SOURCE.rglob("*.py")}
-    assert set(files) == set(ORDER)
-    for name, path in files.items():
+def imports(path):
+    """Yield what a file imports when it is loaded."""
+    yield from imported(path, ast.parse(path.read_text()).body)
+
+
+def test_imports_point_up_the_list():
+    """From folders above; inside of a folder, there are no cycles."""
+    graph = {}
+    for name, path in FILES.items():
         for other, ours in imports(path):
             if ours:
-                assert ORDER.index(other) < ORDER.index(name), (name, other)
+                assert ORDER.index(room_of(other)) <= ORDER.index(room_of(name)), (name, other)
+                graph.setdefault(name, set()).add(other)
+    assert tuple(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_only_one_file_knows_the_private_parts_of_jax():
+def test_every_folder_says_what_it_is_for():
+    for folder in {path.parent for path in FILES.values()}:
+        tree = ast.parse((folder / "__init__.py").read_text())
+        assert ast.get_docstring(tree), folder
+        assert len(list(folder.glob("*.py"))) <= 16, (
+            f"{folder} has too many files to be seen at once"
+        )
+
+
+def test_one_folder_knows_the_private_parts_of_jax():
     """And only JAX and NumPy are imported at all, besides the standard library."""
     allowed = {"jax", "numpy", *sys.stdlib_module_names}
-    for path in SOURCE.rglob("*.py"):
+    for name, path in FILES.items():
         text = path.read_text()
-        if path.stem != "_jax_compat":
-            assert "jax._src" not in text, path.name
-            assert "jax.interpreters" not in text, path.name
-        for name, ours in imports(path):
-            assert ours or name.partition(".")[0] in allowed, (path.name, name)
+        if room_of(name) != "_jax":
+            assert "jax._src" not in text, name
+            assert "jax.interpreters" not in text, name
+        for other, ours in imports(path):
+            assert ours or other.partition(".")[0] in allowed, (name, other)
 
 
 def test_the_package_is_light():
-    """What is optional is not imported before somebody asks for it."""
-    optional = ["h5py", "rich", "tqdm", "matplotlib", "pandas", "xarray"]
-    code = f"import sys, chiplog; print([m for m in {optional} if m in sys.modules])"
+    """What is optional is not imported before somebody asks for it, nor what few need."""
+    absent = ["h5py", "rich", "tqdm", "matplotlib", "pandas", "xarray"]
+    absent += [f"spoolax.{name}" for name in ("fit", "loggers", "storage", "testing")]
+    code = f"import sys, spoolax; print([m for m in {absent} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", ["spoolax", "spoolax.loggers"])
+def test_lazy_names_are_those_that_type_checkers_see(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        alias.asname: "." * node.level + (node.module or "")
+        for node in block.body
+        for alias in node.names
+    }
+    (table,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    lazy = ast.literal_eval(table)
+    assert set(lazy) == set(typed)
+    for name, where in lazy.items():
+        assert where.partition(":")[0] == ("" if typed[name] == "." else typed[name]), name
+        assert getattr(module, name) is not None
+        assert name in dir(module)
+        assert name in module.__all__
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = module.nonsense
+
+
+def test_loggers_that_store_are_loggers():
+    """They live with storage, and are found where people look for loggers."""
+    namespace = {}
+    exec("from spoolax.loggers import *", namespace)
+    assert namespace["SaveLogger"] is spoolax.storage.SaveLogger
+    assert namespace["HDF5StorageWriter"] is spoolax.storage.HDF5StorageWriter
+
+
+def test_a_missing_package_is_named_with_a_command_that_installs_it(monkeypatch):
+    """Whether or not spoolax itself is on an index."""
+    (wanted,) = _extras.requirements("console")
+    assert wanted.startswith("rich>=")
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(_extras, "_is_installed", lambda requirement: False)
+    with pytest.raises(ImportError, match=f'`pip install "{wanted}"`'):
+        _extras.load("rich", "ConsoleLogger", "console")
+    both = _extras.requirements("wandb")
+    with pytest.raises(ImportError, match=" ".join(f'"{one}"' for one in both)):
+        _extras.load("no_such_module", "WandbLogger", "wandb")
+
+
+def test_packages_that_are_there_are_not_asked_for_again(monkeypatch):
+    monkeypatch.setattr(_extras, "_is_installed", lambda one: one.startswith("pillow"))
+    with pytest.raises(ImportError, match=r'pip install "wandb>=[\d.]+"`'):
+        _extras.load("no_such_module", "WandbLogger", "wandb")
+
+
+def test_from_a_source_tree_the_package_itself_is_named(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    with pytest.raises(ImportError, match='pip install "no_such_module"`'):
+        _extras.load("no_such_module.part", "ConsoleLogger", "console")
+
+
+def test_the_old_name_is_gone():
+    """PyPI has another package of that name. Only the changelog speaks of it."""
+    old = "chip" + "log"
+    root = Path(__file__).parent.parent
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        check=True,
+    )
+    files = [root / name for name in listed.stdout.decode().split("\0") if name]
+    assert len(files) > 100
+    for path in files:
+        if path.name != "CHANGELOG.md" and path.exists():
+            assert old not in str(path.relative_to(root)).lower()
+            assert old.encode() not in path.read_bytes().lower(), path

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import chiplog
-from chiplog.errors import ChiplogError, LogTypeError, LogValueError
+import spoolax
+from spoolax.errors import LogTypeError, LogValueError, SpoolaxError
 
 
 def test_it_returns_what_was_logged():
     """So it is of use without a transform."""
-    logs = chiplog.log({"a": 1.0, "b": {"c": jnp.ones(2)}}, prefix="p/", step=3, epoch=1)
+    logs = spoolax.log({"a": 1.0, "b": {"c": jnp.ones(2)}}, prefix="p/", step=3, epoch=1)
     assert list(logs) == ["p/a", "p/b"]
     assert logs.step["p/a"] == 3
     assert logs.epoch["p/b"] == 1
-    assert chiplog.log({}) == {}
+    assert spoolax.log({}) == {}
 
 
 @pytest.mark.parametrize(
@@ -40,34 +40,34 @@ def test_what_cannot_be_logged_is_refused_at_the_call(data, match, listened_to):
     """In the user's own terms, and whether or not anybody listens."""
 
     def f():
-        chiplog.log(data)
+        spoolax.log(data)
 
     with pytest.raises(LogTypeError, match=match) as caught:
-        chiplog.spool(f)() if listened_to else f()
-    assert isinstance(caught.value, ChiplogError)
+        spoolax.spool(f)() if listened_to else f()
+    assert isinstance(caught.value, SpoolaxError)
     assert isinstance(caught.value, TypeError)
 
 
 def test_steps_and_tags_are_checked():
     """A step is a number with a name that `LogDict` does not use; a tag is a string."""
     with pytest.raises(LogValueError, match="`valid` cannot be the name of a step"):
-        chiplog.log({"a": 1.0}, valid=1)
+        spoolax.log({"a": 1.0}, valid=1)
     with pytest.raises(LogValueError, match="`items` cannot"):
-        chiplog.log({"a": 1.0}, items=1)
+        spoolax.log({"a": 1.0}, items=1)
     with pytest.raises(LogTypeError, match="step `i` must be a number"):
-        chiplog.log({"a": 1.0}, i=jnp.ones(3))
+        spoolax.log({"a": 1.0}, i=jnp.ones(3))
     with pytest.raises(LogTypeError, match=r"step `run` must be a number.*'first'"):
-        chiplog.log({"a": 1.0}, run="first")
+        spoolax.log({"a": 1.0}, run="first")
     with pytest.raises(LogValueError, match=r"Did you mean `tags=`"):
-        chiplog.log({"a": 1.0}, tag="train")
+        spoolax.log({"a": 1.0}, tag="train")
     with pytest.raises(LogValueError, match=r"Did you mean `explicit=`"):
-        chiplog.log({"a": 1.0}, explict=True)
+        spoolax.log({"a": 1.0}, explict=True)
     with pytest.raises(LogTypeError, match="`tags` of a log are strings, not 3"):
-        chiplog.log({"a": 1.0}, tags=3)
+        spoolax.log({"a": 1.0}, tags=3)
     with pytest.raises(LogTypeError, match="`tags`"):
-        chiplog.log({"a": 1.0}, tags=[1])
+        spoolax.log({"a": 1.0}, tags=[1])
     with pytest.raises(LogTypeError, match="`prefix`"):
-        chiplog.log({"a": 1.0}, prefix=1)
+        spoolax.log({"a": 1.0}, prefix=1)
 
 
 def test_unheard_it_leaves_the_fast_path_of_jit_alone():
@@ -78,11 +78,11 @@ def test_unheard_it_leaves_the_fast_path_of_jit_alone():
     def f(x):
         nonlocal calls
         calls += 1
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return x + 1
 
     f(1.0)
-    chiplog.spool(lambda x: f(x))(1.0)
+    spoolax.spool(lambda x: f(x))(1.0)
     f(1.0)
     assert calls == 2  # Once as it is, once for the spool.
     jaxpr = jax.make_jaxpr(f)(1.0)
@@ -98,8 +98,8 @@ def test_importing_is_light_and_changes_nothing():
         settings = dict(jax.config.values), dict(os.environ), list(logging.root.handlers)
         import jax.numpy, jax.extend.core.primitives, jax.experimental.shard_map
         before = set(sys.modules)
-        import chiplog
-        new = {name.split(".")[0] for name in set(sys.modules) - before} - {"chiplog"}
+        import spoolax
+        new = {name.split(".")[0] for name in set(sys.modules) - before} - {"spoolax"}
         assert (dict(jax.config.values), dict(os.environ), logging.root.handlers) == settings
         third_party = new - set(sys.stdlib_module_names)
         assert third_party <= {"jax", "jaxlib", "numpy", "ml_dtypes"}, third_party

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from lanes import joined
 
-import chiplog
-from chiplog.errors import LogTypeError
+import spoolax
+from spoolax.errors import LogTypeError
 
 XS = jnp.array([1.0, 2.0, 3.0])
 
 
 def in_scan(x):
     def body(c, i):
-        c = chiplog.log_grad("dc", c, step=i)
+        c = spoolax.log_grad("dc", c, step=i)
         return c * 2.0, c
 
     c, ys = jax.lax.scan(body, x, jnp.arange(4))
@@ -24,18 +24,18 @@ def in_scan(x):
 def in_cond(x):
     return jax.lax.cond(
         x > 0,
-        lambda x: chiplog.log_grad("yes", x) * 3.0,
-        lambda x: chiplog.log_grad("no", x) * 5.0,
+        lambda x: spoolax.log_grad("yes", x) * 3.0,
+        lambda x: spoolax.log_grad("no", x) * 5.0,
         x,
     )
 
 
 def in_remat(x):
-    return jax.checkpoint(lambda x: jnp.sin(chiplog.log_grad("dx", jnp.sin(x))))(x)
+    return jax.checkpoint(lambda x: jnp.sin(spoolax.log_grad("dx", jnp.sin(x))))(x)
 
 
 def in_jit(x):
-    return jax.jit(lambda x: chiplog.log_grad("dx", x) ** 2)(x)
+    return jax.jit(lambda x: spoolax.log_grad("dx", x) ** 2)(x)
 
 
 def in_custom_vjp(x):
@@ -43,18 +43,18 @@ def in_custom_vjp(x):
     def f(x):
         return jnp.sin(x)
 
-    f.defvjp(lambda x: (f(x), x), lambda x, ct: (chiplog.log_grad("inner", ct) * 10.0,))
-    return f(chiplog.log_grad("dx", x))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (spoolax.log_grad("inner", ct) * 10.0,))
+    return f(spoolax.log_grad("dx", x))
 
 
 def streamed(f, *args):
     seen = []
-    y = chiplog.tap(f, seen.append)(*args)
-    chiplog.flush()
+    y = spoolax.tap(f, seen.append)(*args)
+    spoolax.flush()
     return y, joined(seen)
 
 
-@pytest.mark.parametrize("run", [chiplog.spool, lambda f: lambda *args: streamed(f, *args)])
+@pytest.mark.parametrize("run", [spoolax.spool, lambda f: lambda *args: streamed(f, *args)])
 def test_cotangents_are_logged_in_the_backward_pass(run):
     """In scans, branches, checkpointed and jitted functions, collected and streamed."""
     slope, logs = run(jax.grad(in_scan))(1.0)
@@ -83,12 +83,12 @@ def test_lanes_are_lanes_whichever_comes_first(order):
     """One entry for all lanes, with the lanes as an axis in front."""
 
     def f(x):
-        return jnp.sin(chiplog.log_grad("dx", x, step=3)).sum()
+        return jnp.sin(spoolax.log_grad("dx", x, step=3)).sum()
 
     g = jax.vmap(jax.grad(f)) if order == "vmap(grad)" else jax.grad(lambda x: jax.vmap(f)(x).sum())
     seen = []
-    chiplog.tap(g, seen.append)(XS)
-    chiplog.flush()
+    spoolax.tap(g, seen.append)(XS)
+    spoolax.flush()
     (logs,) = seen
     np.testing.assert_allclose(logs["dx"], np.cos(XS), rtol=1e-6)
     assert logs.origin.lanes == (3,)
@@ -97,37 +97,37 @@ def test_lanes_are_lanes_whichever_comes_first(order):
 
 def test_it_is_the_identity():
     """To the program, if nobody listens; and to forward mode, if somebody does."""
-    assert str(jax.make_jaxpr(lambda x: chiplog.log_grad("x", x))(1.0)) == str(
+    assert str(jax.make_jaxpr(lambda x: spoolax.log_grad("x", x))(1.0)) == str(
         jax.make_jaxpr(lambda x: x)(1.0)
     )
-    y, logs = chiplog.spool(jax.jacfwd(in_scan))(1.0)
+    y, logs = spoolax.spool(jax.jacfwd(in_scan))(1.0)
     assert float(y) == 31.0
     assert not logs
-    y, logs = chiplog.spool(jax.hessian(lambda x: chiplog.log_grad("dx", x) ** 3))(2.0)
+    y, logs = spoolax.spool(jax.hessian(lambda x: spoolax.log_grad("dx", x) ** 3))(2.0)
     assert float(y) == 12.0
     assert np.ravel(logs["dx"]).tolist() == [12.0]
-    assert chiplog.spool(in_scan)(1.0)[0] == in_scan(1.0)
+    assert spoolax.spool(in_scan)(1.0)[0] == in_scan(1.0)
 
 
 def test_pytrees_tags_and_what_is_refused():
     """A tree is one entry; numbers without a derivative are refused."""
 
     def f(params):
-        params = chiplog.log_grad("grads", params, tags="debug")
+        params = spoolax.log_grad("grads", params, tags="debug")
         return (params["w"] * 2.0 + params["b"]).sum()
 
-    _, logs = chiplog.spool(jax.grad(f), tags="debug")({"w": XS, "b": XS})
+    _, logs = spoolax.spool(jax.grad(f), tags="debug")({"w": XS, "b": XS})
     assert logs["grads"]["w"].tolist() == [2.0] * 3
     assert logs["grads"]["b"].tolist() == [1.0] * 3
     with pytest.raises(LogTypeError, match="no derivative"):
-        chiplog.log_grad("n", 3)
+        spoolax.log_grad("n", 3)
     with pytest.raises(LogTypeError, match="a name"):
-        chiplog.log_grad(XS, "x")
+        spoolax.log_grad(XS, "x")
 
 
 def test_a_tap_inside_of_the_derivative_does_not_see_the_backward_pass():
     """It listens to the function, not to its derivative."""
     seen = []
-    assert jax.grad(chiplog.tap(in_scan, seen.append))(1.0) == 31.0
-    chiplog.flush()
+    assert jax.grad(spoolax.tap(in_scan, seen.append))(1.0) == 31.0
+    spoolax.flush()
     assert not seen

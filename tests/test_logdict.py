@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from jax import lax
 
-import chiplog
-from chiplog import LogDict
-from chiplog.errors import LogTypeError, LogValueError, MissingExtraError, MixedKeyError
+import spoolax
+from spoolax import LogDict
+from spoolax.errors import LogTypeError, LogValueError, MissingExtraError, MixedKeyError
 
 
 def make(start=0, n=4):
     def f(xs):
         def body(c, x):
-            chiplog.log({"x": c + x, "v": {"a": jnp.stack([c, x])}}, step=x)
+            spoolax.log({"x": c + x, "v": {"a": jnp.stack([c, x])}}, step=x)
             return c + x, None
 
         y = lax.scan(body, 0.0, xs)[0]
-        chiplog.log({"end": y})
+        spoolax.log({"end": y})
 
-    return chiplog.spool(f)(jnp.arange(start, start + n, dtype=jnp.float32))[1]
+    return spoolax.spool(f)(jnp.arange(start, start + n, dtype=jnp.float32))[1]
 
 
 def test_it_is_a_dictionary_and_a_pytree():
@@ -131,7 +131,7 @@ def test_the_text_is_for_people():
     )
     assert "<th" in make()._repr_html_()
     assert "&lt;b&gt;" in LogDict({"<b>": 1.0})._repr_html_()
-    jax.jit(lambda x: repr(chiplog.spool(lambda x: chiplog.log({"x": x}))(x)[1]) and x)(1.0)
+    jax.jit(lambda x: repr(spoolax.spool(lambda x: spoolax.log({"x": x}))(x)[1]) and x)(1.0)
     keys = LogDict({"k": jax.random.key(0), "b": jnp.ones(9, jnp.bfloat16), "n": 3})
     assert "k: key<fry>[] = 0 0" in repr(keys)
 
@@ -145,13 +145,13 @@ def test_pandas_has_one_row_per_entry_matched_by_steps():
 
     def f(xs):
         def body(c, x):
-            lax.cond(x % 2 == 1, lambda: chiplog.log({"odd": x}, step=x) and None, lambda: None)
-            chiplog.log({"all": x, "h": x.astype(jnp.bfloat16)}, step=x)
+            lax.cond(x % 2 == 1, lambda: spoolax.log({"odd": x}, step=x) and None, lambda: None)
+            spoolax.log({"all": x, "h": x.astype(jnp.bfloat16)}, step=x)
             return c, None
 
         return lax.scan(body, 0.0, xs)[0]
 
-    frame = chiplog.spool(f)(jnp.arange(5))[1].to_pandas().sort_values("step")
+    frame = spoolax.spool(f)(jnp.arange(5))[1].to_pandas().sort_values("step")
     assert frame["all"].tolist() == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(frame["odd"], [np.nan, 1, np.nan, 3, np.nan])
     unmatched = LogDict({"a": np.ones(2), "b": np.ones(3)}, stacked=["a", "b"])
@@ -176,7 +176,7 @@ def test_xarray_keeps_dimensions():
     assert data["step"].values.tolist() == [0, 1, 2, 3]
     assert data["x"].sel(entry=data["step"] == 2).item() == 3
     assert data["end"].dims == ()
-    logs = chiplog.spool(jax.vmap(lambda x: chiplog.log({"x": x}) and x))(jnp.ones(3))[1]
+    logs = spoolax.spool(jax.vmap(lambda x: spoolax.log({"x": x}) and x))(jnp.ones(3))[1]
     assert logs.to_xarray()["x"].dims == ("lane_0",)
     two = LogDict(
         {"x": jnp.ones((2, 2)), "h": jnp.ones(3, jnp.bfloat16)},
@@ -194,13 +194,13 @@ def test_axes_around_a_spool_are_not_taken_for_time():
 
     def f(x):
         def body(c, i):
-            chiplog.log({"x": c, "v": jnp.stack([c, c])}, step=i)
+            spoolax.log({"x": c, "v": jnp.stack([c, c])}, step=i)
             return c + 1, None
 
         return lax.scan(body, x, jnp.arange(4))[0]
 
-    outside = jax.vmap(chiplog.spool(f))(jnp.arange(2.0))[1]
-    inside = chiplog.spool(jax.vmap(f))(jnp.arange(2.0))[1]
+    outside = jax.vmap(spoolax.spool(f))(jnp.arange(2.0))[1]
+    inside = spoolax.spool(jax.vmap(f))(jnp.arange(2.0))[1]
     assert outside.valid["x"].shape == outside.valid["v"].shape == (2, 4)
     assert inside.valid["x"].shape == inside.valid["v"].shape == (4, 2)
     np.testing.assert_array_equal(outside.reduce("mean")["v"], inside.reduce("mean")["v"])
@@ -249,5 +249,5 @@ def test_a_missing_library_is_named(monkeypatch):
 
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     monkeypatch.setattr(builtins, "__import__", without_pandas)
-    with pytest.raises(MissingExtraError, match=r"chiplog\[pandas\]"):
+    with pytest.raises(MissingExtraError, match=r"spoolax\[pandas\]"):
         make().to_pandas()

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-import chiplog
-from chiplog import errors, loggers, testing
-from chiplog.loggers import (
+import spoolax
+from spoolax import errors, loggers, testing
+from spoolax.loggers import (
     EveryNStep,
     EverySeconds,
     LogSpaced,
@@ -34,15 +34,15 @@ from chiplog.loggers import (
     _history,
     _view,
 )
-from chiplog.loggers._frequency import Schedule
+from spoolax.loggers._protocol.frequency import Schedule
 
 
 def count(n):
     """A program that logs the numbers below n, and their squares apart."""
 
     def body(i, _):
-        chiplog.log({"i": i}, step=i)
-        chiplog.log({"square": i * i}, step=i)
+        spoolax.log({"i": i}, step=i)
+        spoolax.log({"square": i * i}, step=i)
         return i + 1, None
 
     return lax.scan(body, 0, length=n)[0]
@@ -52,7 +52,7 @@ def five():
     return count(5)
 
 
-class Spy(chiplog.Logger):
+class Spy(spoolax.Logger):
     """Says what happens to it."""
 
     def __init__(self, name, told, fails=()):
@@ -230,7 +230,7 @@ def test_one_that_stops_the_run_does_so_after_the_others_have_the_entry():
     captured = testing.capture()
     stopping = loggers.CheckLogger(lambda state: state["x"] < 3)
     with (
-        pytest.raises(chiplog.StopRun),
+        pytest.raises(spoolax.StopRun),
         loggers.CompositeLogger(stopping, captured) as logger,
     ):
         for i in range(10):
@@ -245,7 +245,7 @@ def test_an_error_of_a_stream_is_raised_when_the_logger_is_closed():
     told = []
     with pytest.raises(ValueError, match="a logs 0"), Spy("a", told, fails=["logs"]) as logger:
         logger.tap(five)()
-    chiplog.flush()  # Nothing is left to be raised.
+    spoolax.flush()  # Nothing is left to be raised.
     assert len(told) == 12
 
 
@@ -254,10 +254,10 @@ def test_errors_of_other_sinks_are_left_to_flush():
         raise ValueError("mine")
 
     with testing.capture() as logger:
-        chiplog.tap(five, fails)()
+        spoolax.tap(five, fails)()
         logger.tap(five)()
     with pytest.raises(ValueError, match="mine"):
-        chiplog.flush()
+        spoolax.flush()
 
 
 def test_a_method_may_call_that_of_its_base_class():
@@ -289,7 +289,7 @@ def test_one_that_could_not_be_opened_cannot_be_used():
 def test_a_logger_may_wait_for_others_in_its_own_log(tmp_path):
     """The thread that delivers wants to log as well, while the user's waits for it."""
 
-    class Checkpoints(chiplog.Logger):
+    class Checkpoints(spoolax.Logger):
         def log(self, state, step):
             with loggers.JsonlLogger(tmp_path / f"{step}.jsonl") as one:
                 one.log({"x": 1.0}, step)
@@ -309,8 +309,8 @@ def test_a_logger_may_be_opened_by_a_callback():
         time.sleep(0.02)  # What it has delivered by now is not what `flush` waits for.
         seen.append(inner.values("i"))
 
-    chiplog.tap(lambda x: chiplog.log({"x": x}) and x, callback)(1.0)
-    chiplog.flush()
+    spoolax.tap(lambda x: spoolax.log({"x": x}) and x, callback)(1.0)
+    spoolax.flush()
     assert seen == [[0, 1, 2, 3, 4]]
 
 
@@ -338,7 +338,7 @@ def test_values_of_one_name_are_refused():
 def test_lanes_that_did_not_log_do_not_count():
     def f(n):
         def body(i):
-            chiplog.log({"y": 1.0 / (n - i)})
+            spoolax.log({"y": 1.0 / (n - i)})
             return i + 1
 
         return lax.while_loop(lambda i: i < n, body, jnp.float32(0))
@@ -347,8 +347,8 @@ def test_lanes_that_did_not_log_do_not_count():
     with loggers.CheckLogger(lambda logs: np.isfinite(logs["y"])) as logger:
         logger.tap(jax.vmap(f))(lanes)
     entries = []
-    chiplog.tap(jax.vmap(f), entries.append)(lanes)
-    chiplog.flush()
+    spoolax.tap(jax.vmap(f), entries.append)(lanes)
+    spoolax.flush()
     with testing.capture() as logger:
         logger.log(entries[-1], 4)  # On this thread.
     assert logger.records[0].valid["y"].tolist() == [False, True]
@@ -378,15 +378,15 @@ def test_curves_are_drawn_of_any_numbers():
 
 def test_steps_are_named_or_iterations_or_counted():
     def f(x):
-        chiplog.log({"before": x})
+        spoolax.log({"before": x})
 
         def body(x, i):
-            chiplog.log({"anonymous": x})
-            chiplog.log({"named": x}, epoch=10 * i, step=100 * i)
-            chiplog.log({"first": x}, epoch=10 * i, other=i)
+            spoolax.log({"anonymous": x})
+            spoolax.log({"named": x}, epoch=10 * i, step=100 * i)
+            spoolax.log({"first": x}, epoch=10 * i, other=i)
 
             def inner(x, j):
-                chiplog.log({"inner": x})
+                spoolax.log({"inner": x})
                 return x, None
 
             return lax.scan(inner, x, None, length=2)[0], None
@@ -485,7 +485,7 @@ def test_log_is_not_for_traced_functions():
         logger.log({"x": x}, 0)
         return x
 
-    with testing.capture() as logger, pytest.raises(TypeError, match=r"use `chiplog\.log`"):
+    with testing.capture() as logger, pytest.raises(TypeError, match=r"use `spoolax\.log`"):
         jax.jit(f)(1.0)
 
 
@@ -505,7 +505,7 @@ def test_arrays_on_several_devices_and_numpy_arrays_are_copied():
 def seeded(key, n):
     def body(carry):
         i, x = carry
-        chiplog.log({"x": x, "n": n}, step=i)
+        spoolax.log({"x": x, "n": n}, step=i)
         return i + 1, x + jax.random.uniform(jax.random.fold_in(key, i))
 
     return lax.while_loop(lambda carry: carry[0] < n, body, (0, jnp.float32(0)))[1]
@@ -527,7 +527,7 @@ def test_each_lane_has_a_run_of_its_own(way, compiled):
             alone.tap(seeded)(keys[number], lengths[number])
         assert one.values("x") == alone.values("x")
         assert [record.step for record in one.records] == list(range(lengths[number]))
-        assert "chiplog.run" not in "".join(name for r in one.records for name in r.steps)
+        assert "spoolax.run" not in "".join(name for r in one.records for name in r.steps)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -537,7 +537,7 @@ def test_vmaps_further_in_stay_axes_of_the_values(seeds, lanes, options):
     def f(x):
         def one(x):
             def body(x, i):
-                chiplog.log({"x": x}, step=i)
+                spoolax.log({"x": x}, step=i)
                 return x + 1, None
 
             return lax.scan(body, x, jnp.arange(3))[0]
@@ -559,7 +559,7 @@ def test_vmaps_further_in_stay_axes_of_the_values(seeds, lanes, options):
 
 def test_an_outer_vmap_that_runs_do_not_depend_on_stays_an_axis():
     def run(key, x):
-        return logger.tap(lambda x: chiplog.log({"x": x}) and x, logger.init(key))(x)
+        return logger.tap(lambda x: spoolax.log({"x": x}) and x, logger.init(key))(x)
 
     keys = jax.random.split(jax.random.key(0), 2)
     with testing.capture() as logger:
@@ -570,19 +570,19 @@ def test_an_outer_vmap_that_runs_do_not_depend_on_stays_an_axis():
 
 def test_init_opens_a_run_each_time_that_it_is_executed():
     def run(x, key):
-        return logger.tap(lambda x: chiplog.log({"x": x}) and 2 * x, logger.init(key))(x), None
+        return logger.tap(lambda x: spoolax.log({"x": x}) and 2 * x, logger.init(key))(x), None
 
     with testing.capture() as logger:
         lax.scan(run, jnp.float32(1), jax.random.split(jax.random.key(0), 3))
         state = logger.init(jax.random.key(0))
-        logger.tap(lambda x: chiplog.log({"x": x}), state)(5.0)
-        logger.tap(lambda x: chiplog.log({"x": x}), state)(6.0)
+        logger.tap(lambda x: spoolax.log({"x": x}), state)(5.0)
+        logger.tap(lambda x: spoolax.log({"x": x}), state)(6.0)
     assert [one.values("x") for one in logger.runs.values()] == [[1], [2], [4], [5, 6]]
 
 
 def named_run(key):
     def body(i, _):
-        chiplog.log({"name": jax.random.key_data(key)[-1]}, step=i)
+        spoolax.log({"name": jax.random.key_data(key)[-1]}, step=i)
         return i + 1, None
 
     return lax.scan(body, 0, length=2)[0]
@@ -682,7 +682,7 @@ def test_a_run_that_fails_does_not_keep_the_others_from_theirs():
 
 def test_runs_of_two_loggers_do_not_meet():
     def f(x):
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return x
 
     def run(key, x):
@@ -709,7 +709,7 @@ def test_runs_of_two_loggers_do_not_meet():
 def test_runs_survive_differentiation():
     def loss(x):
         def body(x, i):
-            chiplog.log({"x": x}, step=i)
+            spoolax.log({"x": x}, step=i)
             return jnp.sin(x), None
 
         return lax.scan(body, x, jnp.arange(3))[0]
@@ -784,7 +784,7 @@ def test_a_run_that_cannot_be_opened_does_not_stop_the_program():
 
 def test_programs_of_runs_are_not_those_of_others():
     def f(x):
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return x
 
     def run(key, x):
@@ -793,8 +793,8 @@ def test_programs_of_runs_are_not_those_of_others():
     seen = []
     with testing.capture() as logger:
         jax.vmap(run)(jax.random.split(jax.random.key(0), 3), jnp.arange(3.0))
-    jax.vmap(chiplog.tap(f, seen.append))(jnp.arange(3.0))
-    chiplog.flush()
+    jax.vmap(spoolax.tap(f, seen.append))(jnp.arange(3.0))
+    spoolax.flush()
     assert [logs["x"].tolist() for logs in seen] == [[0, 1, 2]]
 
 
@@ -803,7 +803,7 @@ def test_a_stop_that_comes_too_late_still_counts_as_a_failure(tmp_path):
     ring = loggers.RingBufferLogger(3, tmp_path / "last.jsonl")
     check = loggers.CheckLogger(lambda logs: logs["i"] < 3, keys="i")
     composite = loggers.CompositeLogger(ring, check)
-    with pytest.raises(chiplog.StopRun, match="At step 3"), composite as logger:
+    with pytest.raises(spoolax.StopRun, match="At step 3"), composite as logger:
         logger.spool(five)()
     assert (tmp_path / "last.jsonl").exists()
 
@@ -850,7 +850,7 @@ def test_json_lines_hold_every_kind_of_number(tmp_path):
 def test_json_lines_say_which_lanes_logged(tmp_path):
     def f(n):
         def body(i):
-            chiplog.log({"i": i}, at=i)
+            spoolax.log({"i": i}, at=i)
             return i + 1
 
         return lax.while_loop(lambda i: i < n, body, 0)
@@ -870,12 +870,12 @@ def test_json_lines_go_on_after_a_line_that_was_cut_off(tmp_path):
 
 def test_json_lines_are_there_after_a_kill(tmp_path):
     code = f"""
-        import os, signal, chiplog
-        from chiplog.loggers import JsonlLogger
+        import os, signal, spoolax
+        from spoolax.loggers import JsonlLogger
         with JsonlLogger({str(tmp_path / "log.jsonl")!r}) as logger:
             for i in range(1000):
                 logger.log({{"x": i}}, i)
-            chiplog.flush()
+            spoolax.flush()
             logger.log({{"x": -1}}, 1000)
             os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -931,19 +931,19 @@ def test_a_violation_stops_a_program_with_a_message():
 
     def forever(x):
         def body(i):
-            chiplog.log({"i": i}, step=i)
-            chiplog.log({"other": x})
+            spoolax.log({"i": i}, step=i)
+            spoolax.log({"other": x})
             return i + 1
 
         return lax.while_loop(lambda i: i >= 0, body, 0)
 
     with (
-        pytest.raises(chiplog.StopRun, match=r"At step 3, `positive` does not hold: i=3"),
+        pytest.raises(spoolax.StopRun, match=r"At step 3, `positive` does not hold: i=3"),
         loggers.CheckLogger(positive, keys="i") as logger,
     ):
         logger.tap(forever)(1.0)
     with (
-        pytest.raises(chiplog.StopRun, match=r"At step 4, i grew: value=4"),
+        pytest.raises(spoolax.StopRun, match=r"At step 4, i grew: value=4"),
         loggers.CheckLogger(lambda i: i < 3, every=4, message="i grew") as logger,
     ):
         for i in range(10):
@@ -1050,7 +1050,7 @@ def test_a_picture_is_drawn_anew_as_the_run_goes(tmp_path):
     path = tmp_path / "plot.png"
     with loggers.PlotLogger(path, ["a", "b"]) as logger:
         logger.log({"a": 1.0, "b": jnp.ones(3), "c": 2}, 0)
-        chiplog.flush()
+        spoolax.flush()
         first = path.read_bytes()
         logger.log({"a": 2.0, "b": jnp.ones(3), "c": 2}, 1)
     assert first[:4] == b"\x89PNG"
@@ -1165,7 +1165,7 @@ def test_bars_count_steps_whatever_is_logged_in_them():
         file = io.StringIO()
         assert "5/5" in run(make(5, file=file))
     file = io.StringIO()
-    chiplog.simulate(
+    spoolax.simulate(
         lambda key, x: x + 1,
         0,
         100,
@@ -1199,8 +1199,8 @@ def test_a_plot_says_if_it_has_nothing_to_draw(tmp_path, caplog):
 
 def shown(f, *args, **options):
     file = io.StringIO()
-    out = chiplog.progress(f, file=file, **options)(*args)
-    chiplog.flush()
+    out = spoolax.progress(f, file=file, **options)(*args)
+    spoolax.flush()
     return out, file.getvalue()
 
 
@@ -1234,15 +1234,15 @@ def test_lanes_share_a_bar_and_maps_have_one():
 
     x = jnp.ones((4, 6))
     file = io.StringIO()
-    out = jax.jit(jax.vmap(chiplog.progress(f, file=file)))(x)
-    chiplog.flush()
+    out = jax.jit(jax.vmap(spoolax.progress(f, file=file)))(x)
+    spoolax.flush()
     assert out.tobytes() == jax.jit(jax.vmap(f))(x).tobytes()
     (line,) = file.getvalue().splitlines()
     assert "6/6" in line
 
 
 def test_bars_nest_if_the_inner_loop_is_slow():
-    from chiplog.loggers import _progress
+    from spoolax.loggers import _progress
 
     def f(x):
         def outer(x, _):
@@ -1264,11 +1264,11 @@ def test_bars_nest_if_the_inner_loop_is_slow():
         told.append(logs)
         bars(logs)
 
-    tapped = chiplog.progress(f)
+    tapped = spoolax.progress(f)
     tapped._sink.callback = tell
     tapped._sink.latency = 0  # Every iteration by itself.
     assert tapped(0) == 12
-    chiplog.flush()
+    spoolax.flush()
     text = file.getvalue()
     assert "f scan[0]: 100%" in text
     assert "3/3" in text
@@ -1279,7 +1279,7 @@ def test_no_loop_no_bar():
     with pytest.warns(errors.NothingSelectedWarning, match="no loop"):
         shown(lambda x: x + 1, 1.0)
     with pytest.raises(ValueError, match="depth"):
-        chiplog.progress(five, depth=0)
+        spoolax.progress(five, depth=0)
 
 
 def test_bars_are_closed_when_the_program_fails():
@@ -1295,10 +1295,10 @@ def test_bars_are_closed_when_the_program_fails():
         return lax.scan(body, x, jnp.arange(10))[0]
 
     file = io.StringIO()
-    tapped = chiplog.progress(f, file=file)
+    tapped = spoolax.progress(f, file=file)
     with pytest.raises(jax.errors.JaxRuntimeError, match="the program fails"):
         jax.block_until_ready(tapped(1))
-    chiplog.flush()
+    spoolax.flush()
     assert "5/10" in file.getvalue()
 
 
@@ -1319,14 +1319,14 @@ class Number:
 def test_iterations_are_printed_by_another_thread_in_order(capsys):
     cost = Number(0.5)
     for i in range(3):
-        chiplog.log_iteration_async(i, cost, jnp.float32(i), "note", verbose=2)
-    chiplog.log_convergence_async("done", 3, cost.value, 0.1, jnp.float32(0))
-    chiplog.flush()
+        spoolax.log_iteration_async(i, cost, jnp.float32(i), "note", verbose=2)
+    spoolax.log_convergence_async("done", 3, cost.value, 0.1, jnp.float32(0))
+    spoolax.flush()
     lines = capsys.readouterr().out.splitlines()
     assert [line[:17] for line in lines[:3]] == [f"Iteration      {i}:" for i in range(3)]
     assert lines[0].endswith("note")
     assert lines[3].startswith("Converged after 3 iterations")
-    assert cost.read_by == "chiplog"
+    assert cost.read_by == "spoolax"
 
 
 @pytest.mark.parametrize(("verbose", "printed"), [(0, []), (1, [0, 10, 20]), (2, list(range(25)))])
@@ -1334,15 +1334,15 @@ def test_verbose_says_which_iterations(verbose, printed, capsys):
     def solve(x):
         def body(carry):
             i, x = carry
-            chiplog.log_iteration_async(i, x, x, verbose=verbose)
+            spoolax.log_iteration_async(i, x, x, verbose=verbose)
             return i + 1, x * 0.5
 
         i, x = lax.while_loop(lambda carry: carry[0] < 25, body, (0, x))
-        chiplog.log_convergence_async("it ended", i, x, 0.1, x, verbose=verbose)
+        spoolax.log_convergence_async("it ended", i, x, 0.1, x, verbose=verbose)
         return x
 
     def found():
-        chiplog.flush()
+        spoolax.flush()
         lines = capsys.readouterr().out.splitlines()
         assert bool(verbose) == any("Converged after 25" in line for line in lines)
         return [int(line.split()[1][:-1]) for line in lines if line.startswith("Iteration")]
@@ -1355,22 +1355,22 @@ def test_verbose_says_which_iterations(verbose, printed, capsys):
         solve(jnp.float32(1))
     assert found() == printed
     for i in range(25):
-        chiplog.log_iteration_async(jnp.int32(i), 1.0, 1.0, verbose=verbose)
-    chiplog.log_convergence_async("it ended", 25, 1.0, 0.1, 0.0, verbose=verbose)
+        spoolax.log_iteration_async(jnp.int32(i), 1.0, 1.0, verbose=verbose)
+    spoolax.log_convergence_async("it ended", 25, 1.0, 0.1, 0.0, verbose=verbose)
     assert found() == printed
 
 
 def test_iterations_of_lanes_are_printed_while_they_last(capsys):
     def solve(n):
         def body(i):
-            chiplog.log_iteration_async(i, n * 1.0, 0.0, verbose=2)
+            spoolax.log_iteration_async(i, n * 1.0, 0.0, verbose=2)
             return i + 1
 
         return lax.while_loop(lambda i: i < n, body, 0)
 
     with jax.numpy_dtype_promotion("standard"):
         jax.jit(jax.vmap(solve))(jnp.array([1, 3]))
-    chiplog.flush()
+    spoolax.flush()
     lines = capsys.readouterr().out.splitlines()
     assert [float(line.split()[4].strip(",")) for line in lines] == [1, 3, 3, 3]
 
@@ -1378,12 +1378,12 @@ def test_iterations_of_lanes_are_printed_while_they_last(capsys):
 def test_iterations_are_printed_as_they_were(capsys):
     cost, donate = np.ones(()), jax.jit(lambda x: x * 0.5, donate_argnums=0)
     for i in range(3):
-        chiplog.log_iteration_async(i, cost, 1.0, verbose=2)
+        spoolax.log_iteration_async(i, cost, 1.0, verbose=2)
         cost *= 0.5
     gone = jnp.ones(())
     donate(gone)
-    chiplog.log_iteration_async(3, gone, 1.0, verbose=2)
-    chiplog.flush()
+    spoolax.log_iteration_async(3, gone, 1.0, verbose=2)
+    spoolax.flush()
     lines = capsys.readouterr().out.splitlines()
     assert ["1.000000e+00" in lines[0], "5.000000e-01" in lines[1], "2.5" in lines[2]] == [True] * 3
     assert "cost = (donated)" in lines[3]
@@ -1391,18 +1391,18 @@ def test_iterations_are_printed_as_they_were(capsys):
 
 def test_a_spool_around_does_not_see_them():
     def f(x):
-        chiplog.log_iteration_async(x, x, x, verbose=2)
-        chiplog.log({"x": x})
+        spoolax.log_iteration_async(x, x, x, verbose=2)
+        spoolax.log({"x": x})
         return x
 
-    _, logs = chiplog.spool(f)(1.0)
+    _, logs = spoolax.spool(f)(1.0)
     assert list(logs) == ["x"]
     with pytest.raises(ValueError, match="verbose"):
-        chiplog.log_iteration_async(0, 0, 0, verbose=3)
+        spoolax.log_iteration_async(0, 0, 0, verbose=3)
 
 
 def test_arrays_and_tracers_are_arrays():
     found = []
-    jax.jit(lambda x: found.append(chiplog.is_jax_array(x)))(1.0)
+    jax.jit(lambda x: found.append(spoolax.is_jax_array(x)))(1.0)
     assert found == [True]
-    assert not chiplog.is_jax_array([jnp.ones(1)])
+    assert not spoolax.is_jax_array([jnp.ones(1)])

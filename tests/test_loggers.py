@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from chiplog import loggers, testing
-from chiplog.testing import LoggerContract
+from spoolax import loggers, testing
+from spoolax.testing import LoggerContract
 
 
 def entries(records):
@@ -128,7 +128,7 @@ class TestProfileLogger(LoggerContract):
 class TestPythonLogger(LoggerContract):
     @pytest.fixture(autouse=True)
     def _records(self, caplog):
-        caplog.set_level("INFO", "chiplog.run")
+        caplog.set_level("INFO", "spoolax.run")
         self.caplog = caplog
 
     def make(self, directory):
@@ -136,7 +136,7 @@ class TestPythonLogger(LoggerContract):
         return loggers.PythonLogger()
 
     def read(self, logger):
-        mine = [r for r in self.caplog.records if r.name == "chiplog.run"]
+        mine = [r for r in self.caplog.records if r.name == "spoolax.run"]
         run = getattr(logger, "_extra", {}).get("run")
         return [
             (r.step, {name: float(x) for name, x in r.data.items()})

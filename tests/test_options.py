@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-import chiplog
-from chiplog.errors import (
+import spoolax
+from spoolax.errors import (
     LogTypeError,
     LogValueError,
     MixedKeyError,
@@ -27,24 +27,24 @@ def loop(xs):
     def body(carry, now):
         i, x = now
         carry = carry * 0.9 + x
-        chiplog.log({"x": carry, "v": jnp.stack([carry, -carry]), "i": i}, step=i)
+        spoolax.log({"x": carry, "v": jnp.stack([carry, -carry]), "i": i}, step=i)
         return carry, None
 
     y = lax.scan(body, jnp.float32(0), (jnp.arange(len(xs)), xs))[0]
-    chiplog.log({"end": y})
+    spoolax.log({"end": y})
     return y
 
 
 def while_loop(xs):
     def body(carry):
         i, x = carry
-        chiplog.log({"x": x + xs[i]}, step=i)
+        spoolax.log({"x": x + xs[i]}, step=i)
         return i + 1, x + xs[i]
 
     return lax.while_loop(lambda carry: carry[0] < len(xs), body, (0, jnp.float32(0)))[1]
 
 
-ALL = chiplog.spool(loop)(XS)[1]
+ALL = spoolax.spool(loop)(XS)[1]
 REDUCE = {
     "mean": np.mean,
     "sum": np.sum,
@@ -60,8 +60,8 @@ REDUCE = {
 @pytest.mark.parametrize("f", [loop, while_loop, jax.grad(lambda xs: loop(xs))])
 def test_interval_keeps_every_kth_iteration_beginning_with_the_first(f, k):
     """It equals stacking and slicing; what is logged outside of loops is kept."""
-    full = chiplog.spool(f)(XS)[1]
-    thin = chiplog.spool(f, interval=k)(XS)[1]
+    full = spoolax.spool(f)(XS)[1]
+    thin = spoolax.spool(f, interval=k)(XS)[1]
     assert list(thin) == list(full)
     for key in full:
         rows = full[key][::k] if key in full.stacked else full[key]
@@ -74,14 +74,14 @@ def test_interval_counts_iterations_over_the_whole_run_of_nested_loops():
 
     def f(xs):
         def inner(c, x):
-            chiplog.log({"x": c})
-            chiplog.log({"x": -c})
+            spoolax.log({"x": c})
+            spoolax.log({"x": -c})
             return c + x, None
 
         return lax.scan(lambda c, _: (lax.scan(inner, c, xs)[0], None), 0.0, None, length=3)[0]
 
-    full = chiplog.spool(f)(XS)[1]["x"].reshape(-1, 2)
-    thin = chiplog.spool(f, interval=5)(XS)[1]["x"]
+    full = spoolax.spool(f)(XS)[1]["x"].reshape(-1, 2)
+    thin = spoolax.spool(f, interval=5)(XS)[1]["x"]
     np.testing.assert_array_equal(thin, full[::5].reshape(-1))
 
 
@@ -90,21 +90,21 @@ def test_interval_counts_each_loop_of_a_differentiated_program():
 
     def f(x):
         def inner(c, _):
-            chiplog.log({"inner": c, "unwanted": c})
+            spoolax.log({"inner": c, "unwanted": c})
             return jnp.sin(c), None
 
         def outer(c, _):
-            chiplog.log({"unwanted": c})
+            spoolax.log({"unwanted": c})
             c = lax.scan(inner, c, None, length=4)[0]
             c = lax.scan(inner, c, None, length=3)[0]
-            chiplog.log({"outer": c})
+            spoolax.log({"outer": c})
             return c, None
 
         return lax.scan(outer, x, None, length=5)[0]
 
     for g in (f, jax.grad(f)):
-        full = chiplog.spool(g)(1.0)[1]
-        thin = chiplog.spool(g, ["inner", "outer"], interval=2)(1.0)[1]
+        full = spoolax.spool(g)(1.0)[1]
+        thin = spoolax.spool(g, ["inner", "outer"], interval=2)(1.0)[1]
         np.testing.assert_array_equal(thin["outer"], full["outer"][::2])
         # The two inner loops are counted each by itself: 20 and 15 iterations.
         first, second = (
@@ -117,13 +117,13 @@ def test_interval_counts_each_loop_of_a_differentiated_program():
 @pytest.mark.parametrize("how", REDUCE)
 def test_reduce_equals_stacking_and_reducing(how):
     """A reduced key has the shape of one entry, in scans and in while loops."""
-    reduced = chiplog.spool(loop, reduce=how)(XS)[1]
+    reduced = spoolax.spool(loop, reduce=how)(XS)[1]
     for key in ALL:
         rows = ALL[key] if key in ALL.stacked else ALL[key][None]
         want = np.asarray(REDUCE[how](np.asarray(rows, np.float64), axis=0))
         assert reduced[key].shape == want.shape
         np.testing.assert_allclose(reduced[key], want, rtol=1e-6, atol=1e-7)
-    in_while = jax.jit(chiplog.spool(while_loop, reduce=how))(XS)[1]["x"]
+    in_while = jax.jit(spoolax.spool(while_loop, reduce=how))(XS)[1]["x"]
     want = REDUCE[how](np.cumsum(np.asarray(XS, np.float64)), axis=0)
     np.testing.assert_allclose(in_while, want, rtol=1e-5)
     same = ALL.reduce(how)
@@ -138,19 +138,19 @@ def test_reduce_with_a_function_folds_in_order():
     def average(old, new):
         return 0.9 * old + 0.1 * new
 
-    reduced = chiplog.spool(loop, "x", reduce=average)(XS)[1]["x"]
+    reduced = spoolax.spool(loop, "x", reduce=average)(XS)[1]["x"]
     np.testing.assert_allclose(reduced, functools.reduce(average, ALL["x"]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("f", [loop, jax.grad(lambda xs: loop(xs))])
 def test_interval_and_reduce_reduce_each_window(f):
     """One entry per window, the last one shorter, with the step of its last entry."""
-    windows = chiplog.spool(f, "x", interval=5, reduce="mean")(XS)[1]
+    windows = spoolax.spool(f, "x", interval=5, reduce="mean")(XS)[1]
     full = np.asarray(ALL["x"])
     want = [full[i : i + 5].mean() for i in range(0, STEPS, 5)]
     np.testing.assert_allclose(windows["x"], want, rtol=1e-5)
     assert windows.step["x"].tolist() == [4, 9, 14, 19, 22]
-    traced = jax.jit(chiplog.spool(while_loop, interval=5, reduce="max", capacity=10))(XS)[1]
+    traced = jax.jit(spoolax.spool(while_loop, interval=5, reduce="max", capacity=10))(XS)[1]
     cumulative = np.cumsum(np.asarray(XS))
     want = [cumulative[i : i + 5].max() for i in range(0, STEPS, 5)]
     np.testing.assert_allclose(traced["x"][traced.valid["x"]], want, rtol=1e-5)
@@ -162,15 +162,15 @@ def test_reduce_skips_lanes_that_did_not_log():
     def f(n):
         def body(carry):
             i, total = carry
-            chiplog.log({"i": i.astype(jnp.float32)})
+            spoolax.log({"i": i.astype(jnp.float32)})
             return i + 1, total
 
         return lax.while_loop(lambda c: c[0] < n, body, (0, 0.0))
 
     ns = jnp.array([1, 4, 0])
     for logs in (
-        chiplog.spool(jax.vmap(f), reduce="mean")(ns)[1],
-        jax.vmap(chiplog.spool(f, reduce="mean"))(ns)[1],
+        spoolax.spool(jax.vmap(f), reduce="mean")(ns)[1],
+        jax.vmap(spoolax.spool(f, reduce="mean"))(ns)[1],
     ):
         np.testing.assert_array_equal(logs["i"], [0.0, 1.5, 0.0])
         assert logs.valid["i"].tolist() == [True, True, False]
@@ -182,15 +182,15 @@ def test_reduce_keeps_dtypes_as_jax_numpy_does():
     def f():
         def body(_, i):
             ones = jnp.ones((), jnp.bfloat16)
-            chiplog.log({"int8": i.astype(jnp.int8), "half": ones, "flag": i > 2, "z": 1j * i})
+            spoolax.log({"int8": i.astype(jnp.int8), "half": ones, "flag": i > 2, "z": 1j * i})
             return None, None
 
         lax.scan(body, None, jnp.arange(1000))
 
     with jax.numpy_dtype_promotion("standard"):
-        sums = chiplog.spool(f, reduce="sum")()[1]
-        means = chiplog.spool(f, reduce="mean")()[1]
-        spread = chiplog.spool(f, "z", reduce="std")()[1]
+        sums = spoolax.spool(f, reduce="sum")()[1]
+        means = spoolax.spool(f, reduce="mean")()[1]
+        spread = spoolax.spool(f, "z", reduce="std")()[1]
     assert {key: value.dtype for key, value in sums.items()} == {
         "int8": jnp.int32,
         "half": jnp.bfloat16,
@@ -208,10 +208,10 @@ def test_reduce_keeps_dtypes_as_jax_numpy_does():
 @pytest.mark.parametrize("f", [loop, while_loop])
 def test_capacity_and_overflow(f, traced):
     """Only so many entries are kept; how many were dropped is known."""
-    full = chiplog.spool(f, "x")(XS)[1]
+    full = spoolax.spool(f, "x")(XS)[1]
 
     def kept(**options):
-        g = chiplog.spool(f, "x", **options)
+        g = spoolax.spool(f, "x", **options)
         logs = (jax.jit(g) if traced else g)(XS)[1]
         rows = np.asarray(logs.valid["x"])
         return logs.step["x"][rows].tolist(), logs["x"][rows], int(logs.dropped["x"])
@@ -233,9 +233,9 @@ def test_thinning_keeps_an_even_spread_from_the_first_entry(capacity, length):
     """What is kept has one stride, which is a power of two, and begins with entry 0."""
 
     def f(n):
-        return lax.while_loop(lambda i: i < n, lambda i: chiplog.log({"i": i}) and i + 1, 0)
+        return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0)
 
-    logs = chiplog.spool(f, capacity=capacity, overflow="thin")(length)[1]
+    logs = spoolax.spool(f, capacity=capacity, overflow="thin")(length)[1]
     kept = logs["i"].tolist()
     assert len(kept) <= capacity
     if length:
@@ -250,14 +250,14 @@ def test_a_long_while_loop_is_collected_without_limit():
 
     def f(n):
         def body(i):
-            chiplog.log({"i": i, "v": jnp.full((3,), i)}, step=2 * i)
+            spoolax.log({"i": i, "v": jnp.full((3,), i)}, step=2 * i)
             return i + 1
 
         y = lax.while_loop(lambda i: i < n, body, 0)
-        chiplog.log({"i": -y}, step=0)
+        spoolax.log({"i": -y}, step=0)
         return y
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     for n in (5000, 3, 1024, 1023, 1025):
         _, logs = spooled(n)
         np.testing.assert_array_equal(logs["i"], [*range(n), -n])
@@ -270,9 +270,9 @@ def test_a_long_while_loop_under_vmap_is_collected_by_lane():
     """The rows of lanes that have ended are marked."""
 
     def f(n):
-        return lax.while_loop(lambda i: i < n, lambda i: chiplog.log({"i": i}) and i + 1, 0)
+        return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0)
 
-    _, logs = chiplog.spool(jax.vmap(f))(jnp.array([3000, 10, 2000]))
+    _, logs = spoolax.spool(jax.vmap(f))(jnp.array([3000, 10, 2000]))
     assert logs["i"].shape == logs.valid["i"].shape == (3000, 3)
     assert logs.valid["i"].sum(0).tolist() == [3000, 10, 2000]
 
@@ -281,7 +281,7 @@ def test_a_while_loop_in_a_trace_needs_a_capacity():
     """The error names the key and the ways out."""
     for wrap in (jax.jit, jax.vmap, jax.grad):
         with pytest.raises(UnboundedLogError, match=r"'x'.*capacity=.*reduce="):
-            wrap(lambda x: chiplog.spool(while_loop)(XS * x)[0])(
+            wrap(lambda x: spoolax.spool(while_loop)(XS * x)[0])(
                 jnp.ones(()) if wrap is not jax.vmap else jnp.ones(2)
             )
 
@@ -290,13 +290,13 @@ def test_filters_select_by_name_and_by_tag():
     """Names may be patterns; both filters must hold; explicit entries must be asked for."""
 
     def f(x):
-        chiplog.log({"loss": x, "aux": x}, tags="train")
-        chiplog.log({"loss/eval": x}, tags=("eval", "slow"))
-        chiplog.log({"secret": x}, tags="debug", explicit=True)
-        chiplog.log({"lr": x}, prefix="opt/")
+        spoolax.log({"loss": x, "aux": x}, tags="train")
+        spoolax.log({"loss/eval": x}, tags=("eval", "slow"))
+        spoolax.log({"secret": x}, tags="debug", explicit=True)
+        spoolax.log({"lr": x}, prefix="opt/")
 
     def keys(**options):
-        return list(chiplog.spool(f, **options)(1.0)[1])
+        return list(spoolax.spool(f, **options)(1.0)[1])
 
     assert keys() == ["loss", "aux", "loss/eval", "opt/lr"]
     assert keys(argnames="loss") == ["loss"]
@@ -317,14 +317,14 @@ def test_what_is_not_asked_for_is_not_computed():
 
     def f(x):
         def body(c, _):
-            chiplog.log({"cheap": c, "costly": jnp.linalg.inv(jnp.outer(x, x) + c)})
+            spoolax.log({"cheap": c, "costly": jnp.linalg.inv(jnp.outer(x, x) + c)})
             return c + 1, None
 
         return lax.scan(body, 0.0, None, length=3)[0]
 
-    text = jax.jit(chiplog.spool(f, "cheap")).lower(jnp.ones(3)).compile().as_text()
+    text = jax.jit(spoolax.spool(f, "cheap")).lower(jnp.ones(3)).compile().as_text()
     assert "getrf" not in text
-    text = jax.jit(chiplog.spool(f)).lower(jnp.ones(3)).compile().as_text()
+    text = jax.jit(spoolax.spool(f)).lower(jnp.ones(3)).compile().as_text()
     assert "getrf" in text
 
 
@@ -332,16 +332,16 @@ def test_an_inner_spool_consumes_what_it_selects():
     """The rest passes on to the outer one, and with `keep_logs` everything does."""
 
     def f(x):
-        chiplog.log({"a": x, "b": 2 * x})
-        return lax.while_loop(lambda x: x < 9, lambda x: chiplog.log({"w": x}) and 2 * x, x)
+        spoolax.log({"a": x, "b": 2 * x})
+        return lax.while_loop(lambda x: x < 9, lambda x: spoolax.log({"w": x}) and 2 * x, x)
 
     def outer(keep):
         def g(x):
-            y, logs = chiplog.spool(f, ["a", "w"], keep_logs=keep, capacity=9)(x)
-            chiplog.log({"y": y})
+            y, logs = spoolax.spool(f, ["a", "w"], keep_logs=keep, capacity=9)(x)
+            spoolax.log({"y": y})
             return logs
 
-        return chiplog.spool(g)(1.0)
+        return spoolax.spool(g)(1.0)
 
     inner, logs = outer(keep=False)
     assert list(inner) == ["a", "w"]
@@ -361,24 +361,24 @@ def test_options_that_mean_nothing_are_refused():
         {"reduce": "median"},
     ):
         with pytest.raises(LogValueError, match=next(iter(options))):
-            chiplog.spool(loop, **options)
+            spoolax.spool(loop, **options)
     with pytest.raises(LogTypeError, match="argnames"):
-        chiplog.spool(loop, argnames=[1])
+        spoolax.spool(loop, argnames=[1])
     with pytest.raises(LogTypeError, match=r"`argnames` takes a string.*spool\(f\)\(x\)"):
-        chiplog.spool(loop, XS[0])
+        spoolax.spool(loop, XS[0])
     with pytest.raises(LogTypeError, match=r"`reduce=mean` cannot fold.*'x'.*Usual reductions"):
-        chiplog.spool(loop, "x", reduce=jnp.mean)(XS)
+        spoolax.spool(loop, "x", reduce=jnp.mean)(XS)
 
 
 def test_lanes_of_different_sizes_are_padded():
     """As of `lax.map`, whose last batch is smaller."""
 
     def f(xs):
-        return lax.map(lambda x: chiplog.log({"x": x}) and x, xs, batch_size=2)
+        return lax.map(lambda x: spoolax.log({"x": x}) and x, xs, batch_size=2)
 
-    logs = chiplog.spool(f)(jnp.arange(5.0))[1]
+    logs = spoolax.spool(f)(jnp.arange(5.0))[1]
     assert logs["x"][np.asarray(logs.valid["x"])].tolist() == [0, 1, 2, 3, 4]
-    assert chiplog.spool(f, reduce="sum")(jnp.arange(5.0))[1]["x"].tolist() == [6, 4]
+    assert spoolax.spool(f, reduce="sum")(jnp.arange(5.0))[1]["x"].tolist() == [6, 4]
 
 
 def test_one_key_with_two_types_is_refused_with_both_places():
@@ -386,8 +386,8 @@ def test_one_key_with_two_types_is_refused_with_both_places():
 
     def mixed(first, second, **steps):
         def f(x):
-            chiplog.log({"k": first}, **steps)
-            lax.cond(x > 0, lambda: chiplog.log({"k": second}) and None, lambda: None)
+            spoolax.log({"k": first}, **steps)
+            lax.cond(x > 0, lambda: spoolax.log({"k": second}) and None, lambda: None)
 
         return f
 
@@ -397,9 +397,9 @@ def test_one_key_with_two_types_is_refused_with_both_places():
         ([1.0], {"a": 1.0}, "'k'"),
     ):
         with pytest.raises(MixedKeyError, match=match):
-            chiplog.spool(mixed(first, second))(1.0)
+            spoolax.spool(mixed(first, second))(1.0)
     with pytest.raises(MixedKeyError, match=r"steps .*epoch"):
-        chiplog.spool(mixed(1.0, 1.0, epoch=3))(1.0)
+        spoolax.spool(mixed(1.0, 1.0, epoch=3))(1.0)
 
 
 def test_random_keys_can_be_kept_but_not_averaged():
@@ -408,16 +408,16 @@ def test_random_keys_can_be_kept_but_not_averaged():
     def f(key):
         def body(key, _):
             key, sub = jax.random.split(key)
-            chiplog.log({"sub": sub})
+            spoolax.log({"sub": sub})
             return key, None
 
         return lax.scan(body, key, None, length=4)[0]
 
     key = jax.random.key(3)
-    full = chiplog.spool(f)(key)[1]["sub"]
-    last = chiplog.spool(f, reduce="last")(key)[1]["sub"]
+    full = spoolax.spool(f)(key)[1]["sub"]
+    last = spoolax.spool(f, reduce="last")(key)[1]["sub"]
     assert (jax.random.key_data(last) == jax.random.key_data(full[-1])).all()
-    thin = chiplog.spool(f, interval=2)(key)[1]["sub"]
+    thin = spoolax.spool(f, interval=2)(key)[1]["sub"]
     assert (jax.random.key_data(thin) == jax.random.key_data(full[::2])).all()
     with pytest.raises(LogTypeError, match=r"'sub'.*random keys.*'mean'"):
-        chiplog.spool(f, reduce="mean")(key)
+        spoolax.spool(f, reduce="mean")(key)

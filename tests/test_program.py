@@ -13,8 +13,8 @@ from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import chiplog
-from chiplog.errors import LogTypeError, UnsupportedError
+import spoolax
+from spoolax.errors import LogTypeError, UnsupportedError
 
 
 def counted(f):
@@ -28,14 +28,14 @@ def counted(f):
 
 
 def double(x):
-    chiplog.log({"x": x})
+    spoolax.log({"x": x})
     return 2 * x
 
 
 def test_it_traces_once_per_shape():
     """Like jit: new values are no reason to trace again, new shapes and dtypes are."""
     f = counted(double)
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     for x in (1.0, 2.0, 3.0):
         spooled(x)
     assert f.calls == 1
@@ -53,9 +53,9 @@ def test_a_while_loop_is_traced_once_too():
 
     @counted
     def f(n):
-        return lax.while_loop(lambda i: i < n, lambda i: chiplog.log({"i": i}) and i + 1, 0)
+        return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0)
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     for n in (3, 5, 3000):
         assert len(spooled(n)[1]["i"]) == n
     assert f.calls == 1
@@ -70,10 +70,10 @@ def test_arguments_that_are_no_arrays_are_static():
         y = activation(x) if flag else x
         y = module.cos(y) if module is not None else y
         y = y * options["scale"] if mode == "scaled" else y
-        chiplog.log({"y": y})
+        spoolax.log({"y": y})
         return y, mode
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     x = jnp.ones(2)
     for scale in (2.0, 3.0):
         (y, mode), logs = spooled(x, "scaled", {"scale": scale}, activation=jnp.sin, flag=True)
@@ -96,10 +96,10 @@ def test_what_is_static_to_a_jitted_function_stays_static():
     @functools.partial(jax.jit, static_argnums=1, static_argnames="m")
     def f(x, n, *, m=1):
         for i in range(n * m):
-            chiplog.log({"x": x + i})
+            spoolax.log({"x": x + i})
         return x
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     assert spooled(1.0, 3)[1]["x"].tolist() == [1, 2, 3]
     assert spooled(1.0, 2, m=2)[1]["x"].tolist() == [1, 2, 3, 4]
     assert jax.jit(spooled, static_argnums=1)(1.0, 2)[1]["x"].tolist() == [1, 2]
@@ -112,19 +112,19 @@ def test_a_number_that_must_be_static_gets_a_hint():
         return sum(x for _ in range(n))
 
     with pytest.raises(jax.errors.TracerIntegerConversionError) as caught:
-        chiplog.spool(f)(1.0, 3)
+        spoolax.spool(f)(1.0, 3)
     assert "functools.partial" in "".join(caught.value.__notes__)
-    assert chiplog.spool(functools.partial(f, n=3))(1.0)[0] == 3.0
+    assert spoolax.spool(functools.partial(f, n=3))(1.0)[0] == 3.0
     with pytest.raises(LogTypeError, match="listen to functions only"):
-        chiplog.spool(1.0)
+        spoolax.spool(1.0)
 
 
 def test_spooling_the_same_function_again_compiles_nothing_again():
     """So `spool(f)(x)` may stand in a loop; functions are forgotten with their last use."""
     f = counted(double)
     for _ in range(3):
-        chiplog.spool(f)(1.0)
-        chiplog.spool(f, prefix="p/")(1.0)
+        spoolax.spool(f)(1.0)
+        spoolax.spool(f, prefix="p/")(1.0)
     assert f.calls == 2
     gone = weakref.ref(f)
     del f
@@ -134,27 +134,27 @@ def test_spooling_the_same_function_again_compiles_nothing_again():
 
 def test_no_arguments_and_no_logs():
     """The trivial cases."""
-    assert chiplog.spool(lambda: None)() == (None, {})
-    assert chiplog.spool(lambda: chiplog.log({"a": 1.0}) and 3)() == (3, {"a": 1.0})
+    assert spoolax.spool(lambda: None)() == (None, {})
+    assert spoolax.spool(lambda: spoolax.log({"a": 1.0}) and 3)() == (3, {"a": 1.0})
 
 
 def test_outputs_that_are_no_arrays_are_returned_as_they_are():
     """As from the function itself."""
     marker = object()
-    (y, same, text), _ = chiplog.spool(lambda x: (x, marker, "text"))(1.0)
+    (y, same, text), _ = spoolax.spool(lambda x: (x, marker, "text"))(1.0)
     assert (float(y), same, text) == (1.0, marker, "text")
 
 
 def test_donated_buffers_are_donated():
     """What a jitted function gives away when called, it gives away when spooled."""
-    step = jax.jit(lambda x, y: chiplog.log({"x": x[0]}) and (x + y, y), donate_argnums=0)
+    step = jax.jit(lambda x, y: spoolax.log({"x": x[0]}) and (x + y, y), donate_argnums=0)
     for f in (step, lambda x, y: step(x, y), lambda x, y: (step(x, y), y)):
         x, y = jnp.ones(1000), jnp.ones(1000)
-        chiplog.spool(f)(x, y)
+        spoolax.spool(f)(x, y)
         assert x.is_deleted()
         assert not y.is_deleted()
     x = jnp.ones(1000)
-    chiplog.spool(lambda x: (step(x, x), x))(
+    spoolax.spool(lambda x: (step(x, x), x))(
         x,
     )
     assert not x.is_deleted()
@@ -162,8 +162,8 @@ def test_donated_buffers_are_donated():
 
 def test_what_is_donated_may_depend_on_the_shape():
     """An array that the function does not give away is never deleted."""
-    taken = jax.jit(lambda x: chiplog.log({"x": x.sum()}) and x + 1, donate_argnums=0)
-    spooled = chiplog.spool(lambda x: taken(x) if len(x) == 4 else x * 2)
+    taken = jax.jit(lambda x: spoolax.log({"x": x.sum()}) and x + 1, donate_argnums=0)
+    spooled = spoolax.spool(lambda x: taken(x) if len(x) == 4 else x * 2)
     for _ in range(2):
         four, five = jnp.ones(4), jnp.ones(5)
         spooled(four)
@@ -177,12 +177,12 @@ def test_what_is_logged_may_depend_on_the_shape():
 
     def f(x, n):
         def body(i):
-            chiplog.log({f"key {x.ndim}": i})
+            spoolax.log({f"key {x.ndim}": i})
             return i + 1
 
         return lax.while_loop(lambda i: i < n, body, 0)
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     for x in (jnp.zeros(2), jnp.zeros((2, 2)), jnp.zeros(2)):
         logs = spooled(x, 3000)[1]
         assert list(logs) == [f"key {x.ndim}"]
@@ -193,12 +193,12 @@ def test_debugging_modes_work_too():
     """`disable_jit` runs loops in Python; `debug_nans` finds none of ours."""
 
     def f(n):
-        return lax.while_loop(lambda i: i < n, lambda i: chiplog.log({"i": i}) and i + 1, 0.0)
+        return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0.0)
 
     with jax.disable_jit():
-        assert chiplog.spool(f)(1030.0)[1]["i"].shape == (1030,)
+        assert spoolax.spool(f)(1030.0)[1]["i"].shape == (1030,)
     with jax.debug_nans(True):
-        logs = chiplog.spool(f, reduce="mean")(-1.0)[1]
+        logs = spoolax.spool(f, reduce="mean")(-1.0)[1]
     assert not logs.valid["i"]
 
 
@@ -208,7 +208,7 @@ def test_a_spool_inside_of_shard_map_keeps_a_state_per_device():
 
     def loop(x):
         def body(c, _):
-            chiplog.log({"c": c.sum()})
+            spoolax.log({"c": c.sum()})
             return c + 1, None
 
         return lax.scan(body, x, None, length=6)[0]
@@ -223,7 +223,7 @@ def test_a_spool_inside_of_shard_map_keeps_a_state_per_device():
         @jax.jit
         @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
         def f(x, options=options):
-            return jnp.atleast_1d(chiplog.spool(loop, **options)(x)[1]["c"])
+            return jnp.atleast_1d(spoolax.spool(loop, **options)(x)[1]["c"])
 
         assert f(jnp.arange(4.0)).tolist() == want
 
@@ -237,7 +237,7 @@ def test_errors_of_the_function_are_its_own():
             raise KeyError("mine")
         return double(x)
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     with pytest.raises(KeyError, match="mine"):
         spooled(1.0)
     broken = False
@@ -248,18 +248,18 @@ def test_sharded_arguments_stay_sharded():
     """Outputs and logs of sharded arrays are sharded, and while loops work on them."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     xs = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("d")))
-    y, logs = chiplog.spool(double)(xs)
+    y, logs = spoolax.spool(double)(xs)
     assert y.sharding.is_equivalent_to(xs.sharding, 1)
     assert logs["x"].sharding.is_equivalent_to(xs.sharding, 1)
 
     def loop(xs):
         def body(x):
-            chiplog.log({"sum": x.sum(), "x": x})
+            spoolax.log({"sum": x.sum(), "x": x})
             return x + 1
 
         return lax.while_loop(lambda x: x.sum() < 1e5, body, xs)
 
-    y, logs = chiplog.spool(loop)(xs)
+    y, logs = spoolax.spool(loop)(xs)
     assert len(logs["sum"]) == 12497
     np.testing.assert_array_equal(logs["x"].sum(1), logs["sum"])
     np.testing.assert_array_equal(y, logs["x"][-1] + 1)
@@ -286,11 +286,11 @@ def test_shardings_may_be_part_of_types(name, options):
     x = jnp.arange(8.0)
 
     def f(x):
-        return EXPLICIT[name](lambda value: chiplog.log({"x": value}), x)
+        return EXPLICIT[name](lambda value: spoolax.log({"x": value}), x)
 
-    y, logs = chiplog.spool(f, **options)(x)
+    y, logs = spoolax.spool(f, **options)(x)
     with jax.set_mesh(mesh):
-        spread, spread_logs = chiplog.spool(f, **options)(jax.device_put(x, P("d")))
+        spread, spread_logs = spoolax.spool(f, **options)(jax.device_put(x, P("d")))
     np.testing.assert_array_equal(spread, y)
     jax.tree.map(np.testing.assert_array_equal, dict(spread_logs), dict(logs))
 
@@ -301,12 +301,12 @@ def test_threads_do_not_mix_their_entries():
     def f(start, n):
         def body(carry):
             i, x = carry
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return i + 1, x
 
         return lax.while_loop(lambda c: c[0] < n, body, (0, start))
 
-    spooled = chiplog.spool(f)
+    spooled = spoolax.spool(f)
     results = {}
 
     def work(start):
@@ -325,18 +325,18 @@ def test_threads_do_not_mix_their_entries():
 
 def test_methods_and_wrapped_names():
     """A spooled function looks like the original, and a jitted one is as good."""
-    assert chiplog.spool(double).__name__ == "double"
-    y, logs = chiplog.spool(jax.jit(double))(1.0)
+    assert spoolax.spool(double).__name__ == "double"
+    y, logs = spoolax.spool(jax.jit(double))(1.0)
     assert (y, logs) == (2.0, {"x": 1.0})
 
     class Model:
         scale = 3.0
 
         def __call__(self, x):
-            chiplog.log({"x": x * self.scale})
+            spoolax.log({"x": x * self.scale})
             return x
 
-    assert chiplog.spool(Model())(1.0)[1] == {"x": 3.0}
+    assert spoolax.spool(Model())(1.0)[1] == {"x": 3.0}
 
 
 def test_constructs_that_cannot_be_looked_into_are_refused_by_name():
@@ -344,7 +344,7 @@ def test_constructs_that_cannot_be_looked_into_are_refused_by_name():
     from jax.experimental import pallas as pl
 
     def kernel(x_ref, out_ref):
-        chiplog.log({"x": x_ref[...]})
+        spoolax.log({"x": x_ref[...]})
         out_ref[...] = x_ref[...]
 
     def f(x):
@@ -352,16 +352,16 @@ def test_constructs_that_cannot_be_looked_into_are_refused_by_name():
         return call(x)
 
     with pytest.raises(UnsupportedError, match=r"inside `pallas_call`.*test_program.py"):
-        chiplog.spool(f)(jnp.ones(4))
+        spoolax.spool(f)(jnp.ones(4))
 
     @functools.partial(
         jax.shard_map, mesh=jax.make_mesh((2,), ("d",)), in_specs=P("d"), out_specs=P("d")
     )
     def g(x):
-        return lax.while_loop(lambda x: x[0] < 9, lambda x: chiplog.log({"x": x}) and x + 1, x)
+        return lax.while_loop(lambda x: x[0] < 9, lambda x: spoolax.log({"x": x}) and x + 1, x)
 
     with pytest.raises(UnsupportedError, match=r"\['x'\].*while_loop.*shard_map"):
-        chiplog.spool(
+        spoolax.spool(
             lambda: g(
                 jax.device_put(jnp.ones(2), NamedSharding(jax.make_mesh((2,), ("d",)), P("d")))
             )
@@ -373,21 +373,21 @@ def test_logs_can_be_spooled_under_every_transformation_of_a_user():
 
     def f(x):
         def body(c, _):
-            chiplog.log({"c": c})
+            spoolax.log({"c": c})
             return jnp.sin(c), None
 
         return lax.scan(body, x, None, length=3)[0]
 
-    _, plain = chiplog.spool(f)(0.5)
+    _, plain = spoolax.spool(f)(0.5)
     for g in (
-        jax.jit(chiplog.spool(f)),
-        chiplog.spool(jax.jit(f)),
-        jax.jit(chiplog.spool(jax.jit(f))),
+        jax.jit(spoolax.spool(f)),
+        spoolax.spool(jax.jit(f)),
+        jax.jit(spoolax.spool(jax.jit(f))),
     ):
         np.testing.assert_array_equal(g(0.5)[1]["c"], plain["c"])
     xs = jnp.array([0.5, 0.25])
-    assert jax.vmap(chiplog.spool(f))(xs)[1]["c"].shape == (2, 3)
-    assert chiplog.spool(jax.vmap(f))(xs)[1]["c"].shape == (3, 2)
-    slope, logs = jax.grad(chiplog.spool(f), has_aux=True)(0.5)
+    assert jax.vmap(spoolax.spool(f))(xs)[1]["c"].shape == (2, 3)
+    assert spoolax.spool(jax.vmap(f))(xs)[1]["c"].shape == (3, 2)
+    slope, logs = jax.grad(spoolax.spool(f), has_aux=True)(0.5)
     np.testing.assert_allclose(slope, jax.grad(f)(0.5), rtol=1e-6)
     np.testing.assert_allclose(logs["c"], plain["c"], rtol=1e-6)

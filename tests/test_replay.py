@@ -12,13 +12,13 @@ import textwrap
 import numpy as np
 import pytest
 
-from chiplog.storage import HDF5StorageReader
+from spoolax.storage import HDF5StorageReader
 
 ROWS = 30
 WRITER = f"""
     import sys, jax.numpy as jnp
-    from chiplog._host import host
-    from chiplog.storage import HDF5StorageWriter, Once, WriterGroupConfig, _store
+    from spoolax._tap.host import host
+    from spoolax.storage import HDF5StorageWriter, Once, WriterGroupConfig, _store
     _store.FLUSH_SECONDS = 0.0
     schema = {{
         "frames": WriterGroupConfig(lambda i: {{"x": jnp.full(7, i), "e": 2 * i}}),

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import chiplog
-from chiplog import _per_function, errors, loggers, testing
+import spoolax
+from spoolax import _weak_cache, errors, loggers, testing
 
 KEY = jax.random.key(3)
 
@@ -29,7 +29,7 @@ def start():
 
 
 def run(n_steps=103, **options):
-    return chiplog.simulate(walk, start(), n_steps, key=KEY, **options)
+    return spoolax.simulate(walk, start(), n_steps, key=KEY, **options)
 
 
 def test_the_trajectory_does_not_depend_on_inner_or_loggers():
@@ -63,9 +63,9 @@ def test_keys_are_those_of_the_chain():
         return jax.random.key_data(key)
 
     with testing.capture() as logger:
-        chiplog.simulate(step, jnp.zeros(2, jnp.uint32), 4, key=KEY, logger=logger, inner=3)
+        spoolax.simulate(step, jnp.zeros(2, jnp.uint32), 4, key=KEY, logger=logger, inner=3)
     seen = logger.values("value")
-    chain = itertools.islice(chiplog.key_chain(KEY), 4)
+    chain = itertools.islice(spoolax.key_chain(KEY), 4)
     assert seen == [jax.random.key_data(key).tolist() for key in chain]
 
 
@@ -80,14 +80,14 @@ def test_warm_up_is_not_logged_and_has_keys_of_its_own():
     def step(key, state):
         return state | jnp.all(jax.random.key_data(key) == jax.random.key_data(first))
 
-    assert not chiplog.simulate(step, False, 0, key=KEY, warmup=50)
+    assert not spoolax.simulate(step, False, 0, key=KEY, warmup=50)
 
 
 def test_a_run_can_be_resumed():
     whole = run(60)
     half = run(30, inner=8)
     with testing.capture() as logger:
-        rest = chiplog.simulate(walk, half, 30, key=KEY, start_step=30, inner=7, logger=logger)
+        rest = spoolax.simulate(walk, half, 30, key=KEY, start_step=30, inner=7, logger=logger)
     assert rest["x"].tobytes() == whole["x"].tobytes()
     assert [record.step for record in logger.records] == list(range(30, 60))
 
@@ -96,10 +96,10 @@ def test_the_state_that_was_given_stays_there():
     state = start()
     state["n"] = jnp.array(0)
     before = np.array(state["x"])
-    final = chiplog.simulate(walk, state, 5, key=KEY)
+    final = spoolax.simulate(walk, state, 5, key=KEY)
     assert not state["x"].is_deleted()
     assert (np.asarray(state["x"]) == before).all()
-    again = chiplog.simulate(walk, state, 5, key=KEY)
+    again = spoolax.simulate(walk, state, 5, key=KEY)
     assert again["x"].tobytes() == final["x"].tobytes()
 
 
@@ -112,9 +112,9 @@ def test_the_step_is_compiled_once():
         return x + 1
 
     for inner, warmup in ((1, 0), (5, 3), (100, 100)):
-        chiplog.simulate(step, jnp.float32(0), 20, key=KEY, inner=inner, warmup=warmup)
+        spoolax.simulate(step, jnp.float32(0), 20, key=KEY, inner=inner, warmup=warmup)
     seen = traced
-    chiplog.simulate(step, jnp.float32(0), 33, key=KEY, inner=4, logger=testing.capture(every=3))
+    spoolax.simulate(step, jnp.float32(0), 33, key=KEY, inner=4, logger=testing.capture(every=3))
     # It is looked at once more in each call, for the types, but compiled no more.
     assert traced <= seen + 1
 
@@ -157,12 +157,12 @@ def test_an_exception_closes_the_loggers_in_reverse():
 
         def log(self, state, step):
             if self.name == "b" and step == 3:
-                raise chiplog.StopRun("enough")
+                raise spoolax.StopRun("enough")
 
         def __exit__(self, kind, error, trace):
             told.append((self.name, str(error)))
 
-    with pytest.raises(chiplog.StopRun, match="enough"):
+    with pytest.raises(spoolax.StopRun, match="enough"):
         run(10, logger=loggers.CompositeLogger(Spy("a"), Spy("b")))
     assert told == [("b", "enough"), ("a", "enough")]
 
@@ -170,7 +170,7 @@ def test_an_exception_closes_the_loggers_in_reverse():
 def test_an_open_logger_is_used_and_left_open():
     with testing.capture() as logger:
         state = run(5, logger=logger)
-        chiplog.simulate(walk, state, 5, key=KEY, start_step=5, logger=logger)
+        spoolax.simulate(walk, state, 5, key=KEY, start_step=5, logger=logger)
         assert logger.is_open
     assert [record.step for record in logger.records] == list(range(10))
 
@@ -190,7 +190,7 @@ def test_a_logger_that_fails_does_not_end_the_run():
         return x + 1
 
     with pytest.raises(ValueError, match="broken"):
-        chiplog.simulate(step, 0, 20, key=KEY, logger=Failing())
+        spoolax.simulate(step, 0, 20, key=KEY, logger=Failing())
     jax.effects_barrier()
     assert len(reached) == 20
     captured = testing.capture()
@@ -203,12 +203,12 @@ def test_a_logger_that_fails_does_not_end_the_run():
 def test_many_steps_can_be_counted():
     numbers = (np.int64(3), np.uint8(2))
     assert run(numbers[0], inner=numbers[1])["n"] == 3
-    final = chiplog.simulate(lambda k, x: x + 1, 0, 3, key=KEY, start_step=2**31 + 5)
+    final = spoolax.simulate(lambda k, x: x + 1, 0, 3, key=KEY, start_step=2**31 + 5)
     assert final == 3
     with pytest.raises(ValueError, match="at most"):
-        chiplog.simulate(lambda k, x: x + 1, 0, 3, key=KEY, start_step=2**32)
+        spoolax.simulate(lambda k, x: x + 1, 0, 3, key=KEY, start_step=2**32)
     with pytest.raises(TypeError, match="one key"):
-        chiplog.simulate(lambda k, x: x + 1, 0, 3, key=0)
+        spoolax.simulate(lambda k, x: x + 1, 0, 3, key=0)
 
 
 def test_anything_that_logs_can_be_the_logger():
@@ -239,7 +239,7 @@ def test_states_may_hold_keys_and_be_spread_over_devices():
         return {"key": jax.random.fold_in(state["key"], 1), "x": state["x"] * 2.0}
 
     with testing.capture(every=2) as logger:
-        final = chiplog.simulate(step, state, 5, key=KEY, logger=logger, inner=5)
+        final = spoolax.simulate(step, state, 5, key=KEY, logger=logger, inner=5)
     assert final["x"].sharding.is_equivalent_to(spread, 1)
     assert final["x"].tolist() == [0, 32, 64, 96]
     assert logger.values("x")[0] == [0, 2, 4, 6]
@@ -247,14 +247,14 @@ def test_states_may_hold_keys_and_be_spread_over_devices():
 
 def test_what_a_step_logs_can_be_tapped():
     def step(key, x):
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return x + 1
 
     seen = []
-    final = chiplog.simulate(
-        chiplog.tap(step, lambda logs: seen.append(int(logs["x"]))), 0, 10, key=KEY, inner=4
+    final = spoolax.simulate(
+        spoolax.tap(step, lambda logs: seen.append(int(logs["x"]))), 0, 10, key=KEY, inner=4
     )
-    chiplog.flush()
+    spoolax.flush()
     assert final == 10
     assert seen == list(range(10))
 
@@ -277,20 +277,20 @@ def test_no_steps_are_no_trouble():
     ],
 )
 def test_bad_options_are_refused(options, message):
-    with pytest.raises(errors.ChiplogError, match=message):
+    with pytest.raises(errors.SpoolaxError, match=message):
         run(**options)
 
 
 def test_a_step_that_changes_the_state_is_refused_in_the_users_terms():
     with pytest.raises(TypeError, match=r"state\['x'\] is float32\[2\] before, and .*float32\[3\]"):
-        chiplog.simulate(lambda k, s: {"x": jnp.zeros(3)}, {"x": jnp.zeros(2)}, 1, key=KEY)
+        spoolax.simulate(lambda k, s: {"x": jnp.zeros(3)}, {"x": jnp.zeros(2)}, 1, key=KEY)
     with pytest.raises(TypeError, match="must return a state like"):
-        chiplog.simulate(lambda k, s: (s, s), jnp.zeros(2), 1, key=KEY)
+        spoolax.simulate(lambda k, s: (s, s), jnp.zeros(2), 1, key=KEY)
     with pytest.raises(TypeError, match=r"state is int32\[\] before, and float32\[\]"):
-        chiplog.simulate(lambda k, s: s * jnp.float32(0.5), jnp.array(1), 1, key=KEY)
+        spoolax.simulate(lambda k, s: s * jnp.float32(0.5), jnp.array(1), 1, key=KEY)
     with pytest.raises(ZeroDivisionError) as caught:
-        chiplog.simulate(lambda k, s: 1 // 0, 1.0, 1, key=KEY)
-    assert any("chiplog.simulate" in note for note in caught.value.__notes__)
+        spoolax.simulate(lambda k, s: 1 // 0, 1.0, 1, key=KEY)
+    assert any("spoolax.simulate" in note for note in caught.value.__notes__)
 
 
 def test_what_is_compiled_of_a_method_does_not_die_with_an_equal_one():
@@ -298,7 +298,12 @@ def test_what_is_compiled_of_a_method_does_not_die_with_an_equal_one():
         def step(self, key, x):
             return x + 1
 
-    model, made = Model(), _per_function.PerFunction(lambda f: f)
+    cache = _weak_cache.WeakCache(methods=False)
+
+    def made(f):
+        return cache.get(f, None, lambda reference: reference)
+
+    model = Model()
     first = made(model.step)
     second = made(model.step)
     del first

@@ -8,7 +8,7 @@ import pytest
 from lanes import assert_same_entries, lane_histories, to_numpy
 from programs import PROGRAMS, XS
 
-import chiplog
+import spoolax
 
 CAPACITY = 40  # More than any program logs.
 
@@ -46,7 +46,7 @@ def assert_equal_to_the_bit(a, b):
 @programs()
 def test_entries_are_those_of_a_plain_python_run(name):
     """Exactly the entries that happened, once and in order."""
-    _, logs = chiplog.spool(f_of(name))(XS)
+    _, logs = spoolax.spool(f_of(name))(XS)
     # Compiled arithmetic may differ from eager arithmetic in the last bit.
     assert_same_entries(logs, expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
@@ -55,7 +55,7 @@ def test_entries_are_those_of_a_plain_python_run(name):
 def test_outputs_are_unchanged_to_the_bit(name):
     """Spooling changes no output."""
     plain = jax.jit(f_of(name))(XS)
-    y, _ = chiplog.spool(f_of(name))(XS)
+    y, _ = spoolax.spool(f_of(name))(XS)
     assert_equal_to_the_bit(y, plain)
 
 
@@ -74,8 +74,8 @@ def test_the_users_function_is_left_alone(name):
     """Spooling neither changes what JAX traces nor breaks a second spooling."""
     f = PROGRAMS[name].f
     before = str(jax.make_jaxpr(f)(XS))
-    first = chiplog.spool(f)(XS)
-    second = chiplog.spool(f)(XS)
+    first = spoolax.spool(f)(XS)
+    second = spoolax.spool(f)(XS)
     assert str(jax.make_jaxpr(f)(XS)) == before
     assert_equal_to_the_bit(first, second)
 
@@ -83,8 +83,8 @@ def test_the_users_function_is_left_alone(name):
 @programs()
 def test_inside_a_trace_entries_are_padded_and_marked(name):
     """Under jit, `valid` marks the entries that an eager call returns, and no effect is left."""
-    _, eager = chiplog.spool(f_of(name))(XS)
-    spooled = jax.jit(chiplog.spool(f_of(name), capacity=CAPACITY))
+    _, eager = spoolax.spool(f_of(name))(XS)
+    spooled = jax.jit(spoolax.spool(f_of(name), capacity=CAPACITY))
     _, traced = spooled(XS)
     assert not jax.make_jaxpr(spooled)(XS).effects
     assert list(traced) == list(eager)
@@ -123,17 +123,17 @@ def test_gradients_are_unchanged_to_the_bit_and_the_forward_pass_logs_once(name)
     f = f_of(name)
     plain = jax.jit(jax.grad(total(f)))(XS)
 
-    inside, logs = chiplog.spool(jax.grad(total(f)))(XS)
+    inside, logs = spoolax.spool(jax.grad(total(f)))(XS)
     assert_equal_to_the_bit(inside, plain)
     assert_same_entries(logs, expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
     def with_logs(xs):
-        y, logs = chiplog.spool(f)(xs)
+        y, logs = spoolax.spool(f)(xs)
         return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(y)), logs
 
     outside, logs = jax.jit(jax.grad(with_logs, has_aux=True))(XS)
     assert_equal_to_the_bit(outside, plain)
-    _, forward = jax.jit(chiplog.spool(f))(XS)
+    _, forward = jax.jit(spoolax.spool(f))(XS)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), logs, forward)
 
 
@@ -142,9 +142,9 @@ def test_vmap_commutes_with_spool(name):
     """Each lane of `vmap(spool(f))`, and of `spool(vmap(f))`, has the logs of f on that lane."""
     batch = jnp.stack([XS, XS[::-1]])
     f = f_of(name)
-    lanes = [chiplog.spool(f)(xs) for xs in batch]
+    lanes = [spoolax.spool(f)(xs) for xs in batch]
 
-    ys, logs = jax.vmap(chiplog.spool(f, capacity=CAPACITY))(batch)
+    ys, logs = jax.vmap(spoolax.spool(f, capacity=CAPACITY))(batch)
     for i, (y, want) in enumerate(lanes):
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), ys, y)
         mine = jax.tree.map(lambda x, i=i: x[i], logs)

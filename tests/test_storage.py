@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-import chiplog
-from chiplog import errors, testing
-from chiplog._host import host
-from chiplog.loggers import EveryNStep, LogSpaced, Once, Steps
-from chiplog.storage import (
+import spoolax
+from spoolax import errors, testing
+from spoolax._tap.host import host
+from spoolax.loggers import EveryNStep, LogSpaced, Once, Steps
+from spoolax.storage import (
     HDF5StorageReader,
     HDF5StorageWriter,
     SaveLogger,
@@ -33,8 +33,8 @@ from chiplog.storage import (
     _store,
     _table,
 )
-from chiplog.storage._h5py import put_text
-from chiplog.testing import LoggerContract
+from spoolax.storage._h5py import put_text
+from spoolax.testing import LoggerContract
 
 KEY = jax.random.key(0)
 
@@ -200,7 +200,7 @@ def test_a_file_says_where_it_comes_from(tmp_path):
     config = {"model": Config(jnp.float32(0.5), (1, 2)), "activation": jnp.tanh}
     path = tmp_path / "a.h5"
     write(path, lambda s: s, [1.0], attributes={"who": "me"}, config=config)
-    with chiplog.open(path) as reader:
+    with spoolax.open(path) as reader:
         assert reader.meta["attributes"] == {"who": "me"}
         assert reader.meta["config"]["model"] == {"rate": 0.5, "sizes": [1, 2]}
         assert reader.meta["versions"]["jax"] == jax.__version__
@@ -379,7 +379,7 @@ class TestSaveLogger(LoggerContract):
         return SaveLogger(directory / "log.h5")
 
     def read(self, logger):
-        with chiplog.open(logger.path) as reader:
+        with spoolax.open(logger.path) as reader:
             rows = [
                 (int(order), int(step), {k: float(v[i]) for k, v in tree["values"].items()})
                 for group in map(reader.focus_group, reader.groups)
@@ -391,8 +391,8 @@ class TestSaveLogger(LoggerContract):
 
 def mixed(n):
     def body(i, _):
-        chiplog.log({"x": i * 1.0, "deep": {"y": jnp.full(2, i)}}, step=i, episode=i // 2, tags="a")
-        lax.cond(i % 2 == 0, lambda: chiplog.log({"even": i}) and None, lambda: None)
+        spoolax.log({"x": i * 1.0, "deep": {"y": jnp.full(2, i)}}, step=i, episode=i // 2, tags="a")
+        lax.cond(i % 2 == 0, lambda: spoolax.log({"even": i}) and None, lambda: None)
         return i + 1, None
 
     return lax.scan(body, 0, length=n)[0]
@@ -403,15 +403,15 @@ def test_what_is_saved_is_what_a_spool_returns(way, tmp_path):
     with jax.numpy_dtype_promotion("standard"):
         with SaveLogger(tmp_path / "a.h5") as logger:
             getattr(logger, way)(lambda: mixed(40))()
-        _, expected = chiplog.spool(lambda: mixed(40))()
-    logs = chiplog.load(tmp_path / "a.h5")
+        _, expected = spoolax.spool(lambda: mixed(40))()
+    logs = spoolax.load(tmp_path / "a.h5")
     assert set(logs) == set(expected)
     for key in expected:
         for x, y in zip(*map(jax.tree.leaves, (logs[key], expected[key])), strict=True):
             np.testing.assert_array_equal(x, y)
     for name in ("step", "episode"):
         np.testing.assert_array_equal(logs.steps[name]["x"], expected.steps[name]["x"])
-    with chiplog.open(tmp_path / "a.h5") as reader:
+    with spoolax.open(tmp_path / "a.h5") as reader:
         about = reader.focus_group(reader.groups[0]).about
         assert (about["tags"], about["path"]) == (["a"], "scan[0]")
 
@@ -419,20 +419,20 @@ def test_what_is_saved_is_what_a_spool_returns(way, tmp_path):
 def test_lanes_are_saved_with_their_mask(tmp_path):
     def f(n):
         def body(i):
-            chiplog.log({"i": i})
+            spoolax.log({"i": i})
             return i + 1
 
         return lax.while_loop(lambda i: i < n, body, 0)
 
     with SaveLogger(tmp_path / "a.h5") as logger:
         logger.tap(jax.vmap(f))(jnp.array([1, 3]))
-    logs = chiplog.load(tmp_path / "a.h5")
+    logs = spoolax.load(tmp_path / "a.h5")
     assert logs.valid["i"].tolist() == [[True, True], [False, True], [False, True]]
     assert logs["i"][:, 1].tolist() == [0, 1, 2]
 
 
 def test_keys_may_come_late_and_change(tmp_path, monkeypatch):
-    from chiplog.storage import _store
+    from spoolax.storage import _store
 
     monkeypatch.setattr(_store, "FLUSH_SECONDS", 0.0)
     with SaveLogger(tmp_path / "a.h5") as logger:
@@ -443,7 +443,7 @@ def test_keys_may_come_late_and_change(tmp_path, monkeypatch):
             if i >= 7:
                 state["x"] = jnp.ones(2)
             logger.log(state, i)
-    logs = chiplog.load(tmp_path / "a.h5")
+    logs = spoolax.load(tmp_path / "a.h5")
     assert logs["x"].tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert logs.step["x"].tolist() == list(range(7))
     assert logs["late"].tolist() == list(range(4, 10))
@@ -461,16 +461,16 @@ def test_saving_goes_on_where_it_was(tmp_path):
     with SaveLogger(path, resume=True) as logger:
         logger.log({"loss": 4.0, "n": jnp.arange(3)}, 4)
         logger.log({"late": 1}, 4)
-    logs = chiplog.load(path)
+    logs = spoolax.load(path)
     assert logs["loss"].tolist() == [0, 1, 2, 3, 4]
     assert logs["n"].tolist() == [[0, 1, 2]] * 5
     assert logs.steps["step"]["late"].tolist() == [4]
     with SaveLogger(path, resume=2) as logger:
         logger.log({"loss": 30.0, "n": jnp.arange(3)}, 3)
-    with chiplog.open(path) as reader:
+    with spoolax.open(path) as reader:
         assert len(reader.groups) == 3, "entries of one kind are in one table"
         assert reader.steps_run == 4
-    logs = chiplog.load(path)
+    logs = spoolax.load(path)
     assert logs["loss"].tolist() == [0, 1, 2, 30]
     assert logs["accuracy"].shape == (0,)
     trajectory = write(tmp_path / "b.h5", lambda s: s, [1.0])
@@ -478,7 +478,7 @@ def test_saving_goes_on_where_it_was(tmp_path):
         SaveLogger(trajectory, resume=True).__enter__()
     with SaveLogger(tmp_path / "new.h5", resume=True) as logger:
         logger.log({"loss": 1.0}, 0)
-    assert chiplog.load(tmp_path / "new.h5")["loss"].tolist() == [1]
+    assert spoolax.load(tmp_path / "new.h5")["loss"].tolist() == [1]
 
 
 def test_readers_follow_a_file_that_is_replaced(tmp_path, monkeypatch):
@@ -487,7 +487,7 @@ def test_readers_follow_a_file_that_is_replaced(tmp_path, monkeypatch):
     with SaveLogger(path) as logger:
         logger.log({"x": 0}, 0)
         host.wait()
-        with chiplog.open(path) as reader:
+        with spoolax.open(path) as reader:
             (name,) = reader.groups
             rows = reader.focus_group(name).follow(poll=0.01, timeout=30)
             assert next(rows)[0].tolist() == [0]
@@ -501,15 +501,15 @@ def test_readers_follow_a_file_that_is_replaced(tmp_path, monkeypatch):
 
 def test_a_logdict_is_saved_as_it_is(tmp_path):
     def f(x):
-        chiplog.log({"once": x, "key": KEY})
+        spoolax.log({"once": x, "key": KEY})
         return mixed(5)
 
     with jax.numpy_dtype_promotion("standard"):
-        for number, g in enumerate((chiplog.spool(f), jax.vmap(chiplog.spool(f)))):
+        for number, g in enumerate((spoolax.spool(f), jax.vmap(spoolax.spool(f)))):
             _, logs = g(jnp.ones(3))
             path = tmp_path / f"{number}.h5"
-            chiplog.save(path, logs)
-            again = chiplog.load(path)
+            spoolax.save(path, logs)
+            again = spoolax.load(path)
             assert repr(again) == repr(logs)
             assert again.stacked == logs.stacked
             assert list(again) == list(logs)
@@ -517,16 +517,16 @@ def test_a_logdict_is_saved_as_it_is(tmp_path):
                 assert x.dtype == y.dtype
                 assert (jnp.asarray(x) == y).all()
     with pytest.raises(OSError, match="exists"):
-        chiplog.save(path, logs)
+        spoolax.save(path, logs)
     with pytest.raises(TypeError, match="LogDict"):
-        chiplog.save(path, {"x": 1})
+        spoolax.save(path, {"x": 1})
 
 
 def test_each_seed_has_a_file(tmp_path):
     def train(key):
         def body(x, i):
             x = x + jax.random.normal(jax.random.fold_in(key, i))
-            chiplog.log({"x": x}, step=i)
+            spoolax.log({"x": x}, step=i)
             return x, None
 
         return lax.scan(body, jnp.float32(0), jnp.arange(5))[0]
@@ -537,7 +537,7 @@ def test_each_seed_has_a_file(tmp_path):
         )
     assert sorted(os.listdir(tmp_path)) == [f"log-run-{i}.h5" for i in range(3)]
     for i in range(3):
-        assert chiplog.load(tmp_path / f"log-run-{i}.h5")["x"][-1] == finals[i]
+        assert spoolax.load(tmp_path / f"log-run-{i}.h5")["x"][-1] == finals[i]
 
 
 def test_groups_take_the_entries_that_have_what_they_ask_for(tmp_path):
@@ -549,7 +549,7 @@ def test_groups_take_the_entries_that_have_what_they_ask_for(tmp_path):
     writer = HDF5StorageWriter(tmp_path / "a.h5", schema, like)
     with jax.numpy_dtype_promotion("standard"), writer:
         writer.tap(lambda: mixed(6))()
-    with chiplog.open(tmp_path / "a.h5") as reader:
+    with spoolax.open(tmp_path / "a.h5") as reader:
         assert reader.focus_group("x")[:].tolist() == [0, 1, 2, 3, 4, 5]
         assert reader.focus_group("even")[:]["even"].tolist() == [0, 2, 4]
 
@@ -669,7 +669,7 @@ def test_types_that_change_have_tables_of_their_own(tmp_path):
         for i, x in enumerate(values):
             logger.log({"x": x, "x#1": i}, i)
         logger.log({"key": jax.random.key(5)}, 3)
-    logs = chiplog.load(tmp_path / "a.h5")
+    logs = spoolax.load(tmp_path / "a.h5")
     found = {name: (x.dtype.name, x.tolist()) for name, x in logs.items() if name != "key"}
     assert found == {
         "x": ("float32", [2.0]),
@@ -687,9 +687,9 @@ def test_types_that_change_have_tables_of_their_own(tmp_path):
 
 def test_blocks_come_from_any_thread(tmp_path):
     def hundred():
-        lax.scan(lambda c, i: (chiplog.log({"i": i}, step=i), (c, None))[1], 0, jnp.arange(100))
+        lax.scan(lambda c, i: (spoolax.log({"i": i}, step=i), (c, None))[1], 0, jnp.arange(100))
 
-    _, logs = chiplog.spool(hundred)()
+    _, logs = spoolax.spool(hundred)()
     with SaveLogger(tmp_path / "a.h5") as logger:
 
         def log():
@@ -701,7 +701,7 @@ def test_blocks_come_from_any_thread(tmp_path):
         for _ in range(10):
             logger.log_many(logs)
         thread.join()
-    assert len(chiplog.load(tmp_path / "a.h5")["i"]) == 1000
+    assert len(spoolax.load(tmp_path / "a.h5")["i"]) == 1000
 
 
 def test_steps_are_whole_numbers(tmp_path):
@@ -727,17 +727,17 @@ def test_a_run_that_goes_on_keeps_what_is_known_about_it(tmp_path):
     path = tmp_path / "a.h5"
     with SaveLogger(path, config={"rate": 1}, attributes={"who": "me"}) as logger:
         logger.log({"x": 1}, 0)
-    with chiplog.open(path) as reader:
+    with spoolax.open(path) as reader:
         start = reader.meta["start"]
     with SaveLogger(path, resume=np.True_) as logger:
         logger.log({"x": 2}, 1)
-    with chiplog.open(path) as reader:
+    with spoolax.open(path) as reader:
         assert reader.meta["config"] == {"rate": 1}
         assert reader.meta["attributes"] == {"who": "me"}
         assert reader.meta["start"] == start < reader.meta["resumed"][0]
     with SaveLogger(path, resume=1000) as logger:
         logger.log({"x": 3}, 2)
-    with chiplog.open(path) as reader:
+    with spoolax.open(path) as reader:
         assert reader.steps_run == 3
 
 
@@ -782,7 +782,7 @@ def test_leaves_are_called_anything(tree, tmp_path):
 def test_parts_of_rows_are_read_alone(tmp_path):
     states = [{"x": jnp.full(3, i), "deep": {"e": 2 * i, "none": None}} for i in range(4)]
     path = write(tmp_path / "a.h5", lambda s: s, states)
-    with chiplog.open(path) as reader:
+    with spoolax.open(path) as reader:
         frames = reader.focus_group("frames")
         assert frames["deep"]["e"][1:3].tolist() == [2, 4]
         assert frames["deep"][:]["e"].tolist() == [0, 2, 4, 6]
@@ -801,7 +801,7 @@ def test_parts_of_rows_are_read_alone(tmp_path):
     }
     with HDF5StorageWriter(tmp_path / "b.h5", schema, 1.0) as writer:
         writer.log(1.0, 0)
-    with chiplog.open(tmp_path / "b.h5") as reader:
+    with spoolax.open(tmp_path / "b.h5") as reader:
         assert [float(row) for row in reader.focus_group("once")] == [1]
         assert len(reader.focus_group("none").to_pandas()) == 0
 
@@ -826,9 +826,9 @@ def test_mistakes_are_explained(tmp_path):
             writer.log({"y": 1.0}, 3)
         assert "'frames' at step 3" in caught.value.__notes__[-1]
     with pytest.raises(TypeError, match="classes by name"):
-        chiplog.open(tmp_path / "a.h5", classes=[Inner])
+        spoolax.open(tmp_path / "a.h5", classes=[Inner])
     path = write(tmp_path / "b.h5", lambda s: Inner(s, s), [1.0])
-    with chiplog.open(path, classes={"Inner": State}) as reader:
+    with spoolax.open(path, classes={"Inner": State}) as reader:
         frames = reader.focus_group("frames")
         with pytest.raises(TypeError, match="does not take b, a"):
             frames[:]
@@ -854,8 +854,8 @@ def test_one_row_of_a_group_without_time_however_many_threads(tmp_path):
 
 def test_a_disk_that_fills_up_while_a_run_is_taken_up_loses_nothing(tmp_path):
     code = """
-        import resource, sys, jax.numpy as jnp, chiplog
-        from chiplog.storage import *
+        import resource, sys, jax.numpy as jnp, spoolax
+        from spoolax.storage import *
         schema = {
             "frames": WriterGroupConfig(lambda s: s),
             "start": WriterGroupConfig(lambda s: s, Once()),
@@ -911,8 +911,8 @@ def in_process(code, *args):
 
 def test_a_full_disk_is_an_error_and_the_file_stays_readable(tmp_path):
     code = """
-        import resource, sys, jax.numpy as jnp, chiplog
-        from chiplog.storage import *
+        import resource, sys, jax.numpy as jnp, spoolax
+        from spoolax.storage import *
         resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, resource.RLIM_INFINITY))
         schema = {"frames": WriterGroupConfig(lambda s: {"x": s})}
         count = 0
@@ -937,8 +937,8 @@ def test_a_full_disk_is_an_error_and_the_file_stays_readable(tmp_path):
 
 WRITER = """
     import sys, jax.numpy as jnp
-    from chiplog.storage import *
-    from chiplog.storage import _store, _table
+    from spoolax.storage import *
+    from spoolax.storage import _store, _table
     _store.FLUSH_SECONDS = 0.01
     def view(i):
         return {"x": jnp.full((50, 3), i, jnp.float32), "e": 2 * i}
@@ -1006,11 +1006,11 @@ def test_files_of_others_are_refused(tmp_path):
         HDF5StorageReader(tmp_path / "text.h5")
     with h5py.File(tmp_path / "other.h5", "w", libver="v110") as file:
         file["x"] = 1
-    with pytest.raises(errors.StorageError, match="not written by chiplog"):
+    with pytest.raises(errors.StorageError, match="not written by spoolax"):
         HDF5StorageReader(tmp_path / "other.h5")
     path = write(tmp_path / "new.h5", lambda s: s, [1.0])
     with h5py.File(path, "r+") as file:
-        file.attrs["chiplog_format"] = 99
+        file.attrs["spoolax_format"] = 99
     with pytest.raises(errors.StorageError, match="has format 99"):
         HDF5StorageReader(path)
 
@@ -1089,9 +1089,9 @@ def test_damaged_files_are_errors_and_nothing_else(tmp_path):
     shutil.copy(pathlib.Path(__file__).parent / "data" / "format-1.h5", path)
     code = """
         import pathlib, random, sys
-        from chiplog import errors
-        from chiplog.storage import HDF5StorageReader
-        from chiplog.storage._superblock import CHECKED, FLAGS, checksum
+        from spoolax import errors
+        from spoolax.storage import HDF5StorageReader
+        from spoolax.storage._superblock import CHECKED, FLAGS, checksum
         path, seeds = pathlib.Path(sys.argv[1]), range(int(sys.argv[2]), int(sys.argv[3]))
         whole = path.read_bytes()
         used = [i for i, byte in enumerate(whole) if byte]
@@ -1120,7 +1120,7 @@ def test_damaged_files_are_errors_and_nothing_else(tmp_path):
 
 
 def test_nothing_is_pickled():
-    for file in pathlib.Path(chiplog.storage.__file__).parent.glob("*.py"):
+    for file in pathlib.Path(spoolax.storage.__file__).parent.glob("*.py"):
         assert "pickle" not in file.read_text()
 
 
@@ -1141,9 +1141,9 @@ def test_a_simulation_is_stored_the_same_whatever_inner_is(tmp_path):
         path = tmp_path / f"{inner}.h5"
         schema = {"frames": WriterGroupConfig(lambda x: x, EveryNStep(5))}
         writer = HDF5StorageWriter(path, schema, jnp.ones(4))
-        chiplog.simulate(step, jnp.ones(4), 33, key=KEY, inner=inner, logger=writer)
+        spoolax.simulate(step, jnp.ones(4), 33, key=KEY, inner=inner, logger=writer)
         files.append(read(path))
-        with chiplog.open(path) as reader:
+        with spoolax.open(path) as reader:
             assert reader.steps_run == 33
     assert files[0].tobytes() == files[1].tobytes()
     assert len(files[0]) == 7
@@ -1155,14 +1155,14 @@ def test_captured_and_stored_are_the_same(tmp_path):
             state = {"x": jnp.float32(i) / 3, "n": i}
             captured.log(state, i)
             saved.log(state, i)
-    logs = chiplog.load(tmp_path / "a.h5")
+    logs = spoolax.load(tmp_path / "a.h5")
     assert logs["x"].tolist() == captured.values("x")
     assert logs["n"].tolist() == captured.values("n")
 
 
 def test_files_of_every_version_can_be_read():
     """One file for each version of the format, kept for ever."""
-    with chiplog.open(pathlib.Path(__file__).parent / "data" / "format-1.h5") as reader:
+    with spoolax.open(pathlib.Path(__file__).parent / "data" / "format-1.h5") as reader:
         assert (reader.status, reader.steps_run) == ("finished", 6)
         assert reader.meta["config"] == {"rate": 0.5}
         assert reader.focus_group("start")[...]["x"].tolist() == [0, 1, 2]

@@ -19,15 +19,15 @@ from test_spool import (
     programs,
 )
 
-import chiplog
-from chiplog.errors import LogTypeError, LogValueError, NothingSelectedWarning
+import spoolax
+from spoolax.errors import LogTypeError, LogValueError, NothingSelectedWarning
 
 
 def tapped(f, *args, **options):
     """Return the output of a function, and what its callback got."""
     seen = []
-    y = chiplog.tap(f, seen.append, **options)(*args)
-    chiplog.flush()
+    y = spoolax.tap(f, seen.append, **options)(*args)
+    spoolax.flush()
     return y, seen
 
 
@@ -56,8 +56,8 @@ def test_outputs_are_unchanged_to_the_bit(name):
 def test_inside_of_jit_entries_and_outputs_are_the_same(name):
     """`jit(tap(f))` streams what `tap(f)` does."""
     seen = []
-    y = jax.jit(chiplog.tap(f_of(name), seen.append))(XS)
-    chiplog.flush()
+    y = jax.jit(spoolax.tap(f_of(name), seen.append))(XS)
+    spoolax.flush()
     assert_equal_to_the_bit(y, jax.jit(f_of(name))(XS))
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
@@ -76,8 +76,8 @@ def test_the_forward_pass_streams_once(name):
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
     seen.clear()
-    outside = jax.jit(jax.grad(total(chiplog.tap(f, seen.append))))(XS)
-    chiplog.flush()
+    outside = jax.jit(jax.grad(total(spoolax.tap(f, seen.append))))(XS)
+    spoolax.flush()
     assert_equal_to_the_bit(outside, plain)
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
@@ -87,11 +87,11 @@ def test_under_vmap_each_lane_streams_its_own(name):
     """`vmap(tap(f))` hands over all lanes at once, each with the entries of f on that lane."""
     batch = jnp.stack([XS, XS[::-1]])
     f, seen = f_of(name), []
-    jax.vmap(chiplog.tap(f, seen.append))(batch)
-    chiplog.flush()
+    jax.vmap(spoolax.tap(f, seen.append))(batch)
+    spoolax.flush()
     logs = joined(seen)
     for i, xs in enumerate(batch):
-        _, want = chiplog.spool(f)(xs)
+        _, want = spoolax.spool(f)(xs)
         for key in want:
             if key not in logs:
                 assert not want.valid[key].any()
@@ -116,15 +116,15 @@ def test_interval_and_reduce_mean_what_they_mean_in_spool(name, options):
     """The entries of `tap`, joined by key, are what `spool` returns with the same options."""
     f = f_of(name)
     try:
-        _, want = chiplog.spool(f, **options)(XS)
+        _, want = spoolax.spool(f, **options)(XS)
     except LogTypeError:  # Random keys have no maximum.
         with pytest.raises(LogTypeError):
-            chiplog.tap(f, **options)(XS)
+            spoolax.tap(f, **options)(XS)
         return
     for outer in (lambda f: f, jax.jit):
         seen = []
-        outer(chiplog.tap(f, seen.append, **options))(XS)
-        chiplog.flush()
+        outer(spoolax.tap(f, seen.append, **options))(XS)
+        spoolax.flush()
         got = joined(seen)
         for key in want:
             value, steps, mask = lane_histories(want, key)
@@ -138,15 +138,15 @@ def test_interval_and_reduce_mean_what_they_mean_in_spool(name, options):
 
 def scanned(x, length=100):
     """A scan that logs, with something before and after it."""
-    chiplog.log({"start": x})
+    spoolax.log({"start": x})
 
     def body(x, i):
         x = x + 1
-        chiplog.log({"x": x, "square": x**2}, tags="inner", step=i)
+        spoolax.log({"x": x, "square": x**2}, tags="inner", step=i)
         return x, x
 
     x, ys = jax.lax.scan(body, x, jnp.arange(length))
-    chiplog.log({"end": x})
+    spoolax.log({"end": x})
     return x, ys
 
 
@@ -154,25 +154,25 @@ def test_callbacks_come_in_program_order():
     """Whatever is in one loop, before it, after it, or in loops in it."""
 
     def f(x):
-        chiplog.log({"n": x})
+        spoolax.log({"n": x})
 
         def outer(x, _):
             x += 1
-            chiplog.log({"n": x})
+            spoolax.log({"n": x})
 
             def inner(x):
                 x += 1
-                chiplog.log({"n": x})
+                spoolax.log({"n": x})
                 return x
 
             x = jax.lax.while_loop(lambda x: x % 5 != 0, inner, x) + 1
-            chiplog.log({"n": x})
+            spoolax.log({"n": x})
             x = jax.lax.fori_loop(0, 3, lambda _, x: inner(x), x) + 1
-            chiplog.log({"n": x}, tags="big")
+            spoolax.log({"n": x}, tags="big")
             return x, None
 
         x, _ = jax.lax.scan(outer, x, length=200)
-        chiplog.log({"n": x + 1})
+        spoolax.log({"n": x + 1})
         return x
 
     x, seen = tapped(f, 0)
@@ -186,24 +186,24 @@ def test_large_entries_come_in_program_order():
 
     def f(x):
         def body(x, i):
-            chiplog.log({"n": x})
+            spoolax.log({"n": x})
             jax.lax.cond(
-                i % 3 == 0, lambda: chiplog.log({"m": x + jnp.arange(20000)}) and None, lambda: None
+                i % 3 == 0, lambda: spoolax.log({"m": x + jnp.arange(20000)}) and None, lambda: None
             )
-            chiplog.log({"n": x + 2, "l": jnp.zeros(30000)})
-            chiplog.log({"n": x + 3})
+            spoolax.log({"n": x + 2, "l": jnp.zeros(30000)})
+            spoolax.log({"n": x + 3})
             return x + 4, None
 
         return jax.lax.scan(body, x, jnp.arange(50))[0]
 
-    for run in (lambda f, cb: chiplog.tap(f, cb), lambda f, cb: jax.jit(chiplog.tap(f, cb))):
+    for run in (lambda f, cb: spoolax.tap(f, cb), lambda f, cb: jax.jit(spoolax.tap(f, cb))):
         numbers = []
 
         def see(logs, numbers=numbers):
             numbers.append(int(logs["n"]) if "n" in logs else int(logs["m"][1]))
 
         run(f, see)(0)
-        chiplog.flush()
+        spoolax.flush()
         want = [
             n
             for i in range(50)
@@ -219,14 +219,14 @@ def test_origins_say_where_entries_come_from():
     def f(x):
         def outer(x, _):
             def inner(x):
-                chiplog.log({"x": x}, tags="deep")
+                spoolax.log({"x": x}, tags="deep")
                 return x + 1
 
             x = jax.lax.while_loop(lambda x: x % 4 != 0, inner, x + 1)
             return x, None
 
         x, _ = jax.lax.scan(outer, x, length=3)
-        chiplog.log({"end": x})
+        spoolax.log({"end": x})
         return x
 
     _, seen = tapped(f, 0)
@@ -256,7 +256,7 @@ def test_the_test_of_a_while_loop_belongs_to_the_iteration_that_it_ends():
 
     def f(x):
         def test(x):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return x < 3
 
         return jax.lax.while_loop(test, lambda x: x + 1, x)
@@ -272,7 +272,7 @@ def test_origins_are_kept_under_differentiation():
     def f(x):
         def body(name, inner=None):
             def step(x, _):
-                chiplog.log({name: x})
+                spoolax.log({name: x})
                 return (inner(x) if inner else jnp.sin(x)), None
 
             return lambda x: jax.lax.scan(step, x, length=2)[0]
@@ -298,7 +298,7 @@ def test_entries_of_shard_map_are_labelled_with_their_devices():
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 
     def shard(x):
-        chiplog.log({"mine": x.sum()})
+        spoolax.log({"mine": x.sum()})
         return x
 
     spec = jax.sharding.PartitionSpec("d")
@@ -315,7 +315,7 @@ def test_loops_of_any_length_are_cut_into_chunks(length, unroll):
 
     def f(x):
         def body(x, i):
-            chiplog.log({"x": x}, step=i)
+            spoolax.log({"x": x}, step=i)
             return x + 1, x
 
         return jax.lax.scan(body, x, jnp.arange(length), unroll=unroll)
@@ -340,16 +340,16 @@ def test_a_slow_loop_is_live():
     def f(x):
         def body(x, i):
             x = jax.lax.fori_loop(0, 20, lambda _, x: jnp.tanh(x @ x), x)
-            chiplog.log({"mean": x.mean()}, step=i)
+            spoolax.log({"mean": x.mean()}, step=i)
             return x, None
 
         return jax.lax.scan(body, x, jnp.arange(8))[0]
 
     seen = []
-    slow = chiplog.tap(f, seen.append, batch=True, latency=1e-5)
+    slow = spoolax.tap(f, seen.append, batch=True, latency=1e-5)
     for run in (slow, slow, jax.jit(slow), jax.jit(slow)):
         jax.block_until_ready(run(jnp.eye(200)))
-        chiplog.flush()
+        spoolax.flush()
         assert [logs.step["mean"].tolist() for logs in seen] == [[i] for i in range(8)]
         seen.clear()
 
@@ -363,8 +363,8 @@ def test_values_of_every_type_arrive_to_the_bit(dtype):
     """Small and large ones, in loops and outside."""
 
     def f(x):
-        chiplog.log({"x": x})
-        jax.lax.scan(lambda c, x: (c, chiplog.log({"row": x, "all": c}) and None), x, x)
+        spoolax.log({"x": x})
+        jax.lax.scan(lambda c, x: (c, spoolax.log({"row": x, "all": c}) and None), x, x)
         return x
 
     with jax.enable_x64(True):
@@ -384,7 +384,7 @@ def test_random_keys_arrive_as_keys():
     def f(key):
         def body(key, _):
             key, sub = jax.random.split(key)
-            chiplog.log({"key": sub, "tree": {"k": key, "n": 1}})
+            spoolax.log({"key": sub, "tree": {"k": key, "n": 1}})
             return key, None
 
         return jax.lax.scan(body, key, length=3)[0]
@@ -404,7 +404,7 @@ def test_keys_and_steps_keep_the_order_of_the_log_call():
         def body(x, i):
             jax.lax.cond(
                 i > 1,
-                lambda: chiplog.log({"b": x, "a": x, "c": x}, z=i, y=i) and None,
+                lambda: spoolax.log({"b": x, "a": x, "c": x}, z=i, y=i) and None,
                 lambda: None,
             )
             return x + 1, None
@@ -427,21 +427,21 @@ def test_filters_prefix_and_keep_logs():
         inner, outer = [], []
 
         def f(x, inner=inner, keep=keep):
-            return chiplog.tap(scanned, inner.append, ["x", "square"], keep_logs=keep)(x)
+            return spoolax.tap(scanned, inner.append, ["x", "square"], keep_logs=keep)(x)
 
-        chiplog.tap(f, outer.append)(0.0)
-        chiplog.flush()
+        spoolax.tap(f, outer.append)(0.0)
+        spoolax.flush()
         assert len(inner) == 100
         assert len(outer) == count
-        _, logs = chiplog.spool(f)(0.0)
-        chiplog.flush()
+        _, logs = spoolax.spool(f)(0.0)
+        spoolax.flush()
         assert len(inner) == 200
         assert ("x" in logs) == keep
 
 
 def test_what_nobody_asked_for_is_not_computed():
     """A filter acts when the program is traced."""
-    lines = jax.jit(chiplog.tap(scanned, argnames="start")).lower(0.0).as_text()
+    lines = jax.jit(spoolax.tap(scanned, argnames="start")).lower(0.0).as_text()
     assert "host_call" in lines or "callback" in lines
     assert "multiply" not in lines
 
@@ -452,13 +452,13 @@ def test_the_same_function_and_options_compile_once():
 
     def f(x):
         traces.append(x)
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return x
 
     seen = []
     for i in range(5):
-        chiplog.tap(f, lambda logs, i=i: seen.append((i, float(logs["x"]))))(float(i))
-    chiplog.flush()
+        spoolax.tap(f, lambda logs, i=i: seen.append((i, float(logs["x"]))))(float(i))
+    spoolax.flush()
     assert seen == [(i, float(i)) for i in range(5)]
     assert len(traces) == 1
 
@@ -468,10 +468,10 @@ def test_taps_inside_of_what_is_differentiated_eagerly():
     seen = []
 
     def g(x):
-        chiplog.log({"x": x})
+        spoolax.log({"x": x})
         return jnp.sin(x)
 
-    tg = chiplog.tap(g, seen.append)
+    tg = spoolax.tap(g, seen.append)
 
     def in_scan(x):
         return jax.lax.scan(lambda c, _: (tg(c), None), x, length=2)[0]
@@ -488,12 +488,12 @@ def test_taps_inside_of_what_is_differentiated_eagerly():
     ):
         seen.clear()
         run(1.0)
-        chiplog.flush()
+        spoolax.flush()
         assert len(seen) == count
     seen.clear()
     with jax.disable_jit():
         jax.vmap(tg)(jnp.arange(3.0))
-    chiplog.flush()
+    spoolax.flush()
     assert len(seen) == 1
 
 
@@ -502,8 +502,8 @@ def test_iterations_are_right_beside_large_entries():
 
     def f(x):
         def body(c, i):
-            chiplog.log({"small": c})
-            chiplog.log({"large": jnp.zeros(20000) + c})
+            spoolax.log({"small": c})
+            spoolax.log({"large": jnp.zeros(20000) + c})
             return c + 1, None
 
         return jax.lax.scan(body, x, jnp.arange(3))[0]
@@ -519,7 +519,7 @@ def test_methods_and_equal_functions():
 
     class Model:
         def __call__(self, x):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return x
 
         def method(self, x):
@@ -530,12 +530,12 @@ def test_methods_and_equal_functions():
 
     model = Model()
     for get in (lambda: model.method, Model):
-        for listen in (chiplog.tap, chiplog.spool):
+        for listen in (spoolax.tap, spoolax.spool):
             f = listen(get())
             f(1.0)
             f = listen(get())
             f(jnp.ones(2))
-    chiplog.flush()
+    spoolax.flush()
 
 
 def test_traces_do_not_leak():
@@ -547,38 +547,38 @@ def test_traces_do_not_leak():
 def test_transfers_may_be_guarded():
     """Ours are not the user's."""
     x = jnp.float32(0)
-    f = chiplog.tap(functools.partial(scanned, length=3), lambda logs: None)
+    f = spoolax.tap(functools.partial(scanned, length=3), lambda logs: None)
     with jax.transfer_guard("disallow"):
         f(x)
-    chiplog.flush()
+    spoolax.flush()
 
 
 def test_wrong_options_are_refused():
     """With what they may be."""
     for outer in (lambda f: f, jax.jit):
         with pytest.warns(NothingSelectedWarning, match="lost"):
-            outer(chiplog.tap(scanned, argnames="lost"))(0.0)
+            outer(spoolax.tap(scanned, argnames="lost"))(0.0)
     with pytest.raises(LogTypeError, match="is the callback"):
-        chiplog.tap(scanned, "x")
+        spoolax.tap(scanned, "x")
     with pytest.raises(LogValueError, match="'wait'"):
-        chiplog.tap(scanned, overflow="last")
+        spoolax.tap(scanned, overflow="last")
     with pytest.raises(LogValueError, match="seconds"):
-        chiplog.tap(scanned, latency=-1)
+        spoolax.tap(scanned, latency=-1)
 
 
 def test_entries_are_printed_without_a_callback(capsys):
     """One line for each."""
-    chiplog.tap(functools.partial(scanned, length=2), argnames=["x", "start"])(0.0)
-    chiplog.flush()
+    spoolax.tap(functools.partial(scanned, length=2), argnames=["x", "start"])(0.0)
+    spoolax.flush()
     assert capsys.readouterr().out == "start=0\nstep=0  x=1\nstep=1  x=2\n"
 
     def halve(x):
         def body(x):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return x / 2
 
         return jax.lax.while_loop(lambda x: x > 1, body, x)
 
-    chiplog.tap(jax.vmap(halve))(jnp.array([4.0, 2.0]))
-    chiplog.flush()
+    spoolax.tap(jax.vmap(halve))(jnp.array([4.0, 2.0]))
+    spoolax.flush()
     assert capsys.readouterr().out == "x=[4 2]\nx=[2 -]\n"

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import chiplog
-from chiplog import loggers
-from chiplog._host import host
-from chiplog.errors import (
+import spoolax
+from spoolax import loggers
+from spoolax._tap.host import host
+from spoolax.errors import (
     LogFileError,
     LoggerStateError,
     LogTypeError,
@@ -30,12 +30,12 @@ from chiplog.errors import (
     TrackerError,
     UnsentWarning,
 )
-from chiplog.loggers import TrackerLogger, replay
-from chiplog.loggers._config import flat_config, plain_config
-from chiplog.loggers._record import Record
-from chiplog.loggers._rows import Rows, as_line, from_line, other_steps
-from chiplog.loggers._spill import Spill
-from chiplog.testing import LoggerContract
+from spoolax.loggers import TrackerLogger, replay
+from spoolax.loggers._protocol.record import Record
+from spoolax.loggers.trackers._config import flat_config, plain_config
+from spoolax.loggers.trackers._rows import Rows, as_line, from_line, other_steps
+from spoolax.loggers.trackers._spill import Spill
+from spoolax.testing import LoggerContract
 
 
 class Site:
@@ -100,7 +100,7 @@ def make(site, tmp_path):
 
 
 def waiting_files(directory):
-    return sorted((directory / "chiplog-unsent").glob("*.jsonl"))
+    return sorted((directory / "spoolax-unsent").glob("*.jsonl"))
 
 
 class TestContract(LoggerContract):
@@ -252,7 +252,7 @@ def test_what_nobody_can_write_is_spelled_out():
 
 def test_lanes_are_neither_height_nor_width(make, site):
     def program(x):
-        chiplog.log({"b": x.astype(jnp.uint8)})
+        spoolax.log({"b": x.astype(jnp.uint8)})
 
     with make(images="b") as logger:
         logger.tap(jax.vmap(jax.vmap(program)))(jnp.arange(6).reshape(2, 3))
@@ -415,8 +415,8 @@ def test_whatever_happens_to_a_file_nothing_is_lost_or_repeated(actions):
     """A model: rows that were appended, those handed over and when, and those that are safe."""
     now, appended, handed = 0.0, 0, []
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chiplog.loggers._spill.LARGE", 300)
-        patch.setattr("chiplog.loggers._spill.PIECE", 50)
+        patch.setattr("spoolax.loggers.trackers._spill.LARGE", 300)
+        patch.setattr("spoolax.loggers.trackers._spill.PIECE", 50)
         path, copy = Path(place, "rows.jsonl"), Path(place, "copy.jsonl")
         spill = Spill(path, {}, lag=5.0, clock=lambda: now)
         for action, count in actions:
@@ -466,7 +466,7 @@ def test_a_file_that_was_removed_is_there_again_though_the_tracker_does_not_answ
             site.answers.clear()
             logger.log({"x": 0}, 0)
             logger.log({"x": 1}, 1)
-            chiplog.flush()
+            spoolax.flush()
             while not site.calls:
                 time.sleep(0.01)
             logger._channel.spill.path.unlink()
@@ -502,7 +502,7 @@ def test_a_position_that_cannot_be_written_is_written_later(tmp_path, monkeypatc
 
 def test_a_file_is_replaced_by_a_shorter_one_at_once(tmp_path, monkeypatch):
     """Whatever write or rename of it is the last one before a crash, no row is missing."""
-    monkeypatch.setattr("chiplog.loggers._spill.LARGE", 50)
+    monkeypatch.setattr("spoolax.loggers.trackers._spill.LARGE", 50)
     now, states = [0.0], []
     spill = Spill(tmp_path / "rows.jsonl", {}, lag=5.0, clock=lambda: now[0])
     for name in ("pwrite", "replace", "ftruncate"):
@@ -575,7 +575,7 @@ def test_a_tracker_that_is_away_gets_everything_when_it_is_back(make, site, capl
     with make() as logger:
         for i in range(10):
             logger.log({"x": i}, i)
-        chiplog.flush()
+        spoolax.flush()
         while site.calls < 2:
             time.sleep(0.01)
         assert not site.runs
@@ -625,7 +625,7 @@ def test_a_slow_tracker_does_not_hold_up_the_program(make, site, tmp_path):
         with make(patience=0.3) as logger:
             for i in range(1000):
                 logger.log({"x": i}, i)
-            chiplog.flush()  # Does not wait for the tracker.
+            spoolax.flush()  # Does not wait for the tracker.
             assert not site.runs
     assert len(waiting_files(tmp_path)) == 1
     site.answers.set()
@@ -635,8 +635,8 @@ def test_a_slow_tracker_does_not_hold_up_the_program(make, site, tmp_path):
 
 def test_what_a_killed_process_has_flushed_can_be_sent(make, site, tmp_path):
     program = """
-import sys, time, chiplog
-from chiplog.loggers import TrackerLogger
+import sys, time, spoolax
+from spoolax.loggers import TrackerLogger
 
 class Hanging(TrackerLogger):
     most = 1
@@ -647,7 +647,7 @@ class Hanging(TrackerLogger):
 with Hanging(directory=sys.argv[1]) as logger:
     for i in range(100):
         logger.log({"x": i}, i)
-    chiplog.flush()
+    spoolax.flush()
     while logger._channel.waiting > 50:
         time.sleep(0.01)
     print("flushed", flush=True)
@@ -692,9 +692,9 @@ def test_a_file_in_use_is_left_alone(make, site, tmp_path, caplog):
     site.is_away.set()
     with make() as logger:
         logger.log({"x": 0}, 0)
-        chiplog.flush()
+        spoolax.flush()
         (left,) = waiting_files(tmp_path)
-        (tmp_path / "chiplog-unsent" / "other.jsonl").write_text("{}\n")
+        (tmp_path / "spoolax-unsent" / "other.jsonl").write_text("{}\n")
         with pytest.raises(LogFileError, match="in use"):
             replay(left, site=site)
         assert replay(left.parent, site=site) == 0
@@ -754,7 +754,7 @@ def test_who_interrupts_the_end_does_not_wait_for_any_run(make, site):
         with pytest.raises(KeyboardInterrupt), make(name=None, patience=60) as logger:
             states = jax.vmap(logger.init)(jnp.arange(3))
             jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
-            chiplog.flush()
+            spoolax.flush()
             waits = iter([interrupted])
             wait = logger._outbox.wait
             logger._outbox.wait = lambda *args: next(waits, wait)(*args)
@@ -768,7 +768,7 @@ def test_threads_end_with_their_loggers(make, site, tmp_path):
             raise ValueError("never")
 
     def threads():
-        return [t for t in threading.enumerate() if t.name.startswith("chiplog-")]
+        return [t for t in threading.enumerate() if t.name.startswith("spoolax-")]
 
     with make():
         pass
@@ -780,9 +780,9 @@ def test_threads_end_with_their_loggers(make, site, tmp_path):
 
 
 def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("chiplog.loggers._channel.PAUSES", (0.001, 0.002))
-    monkeypatch.setattr("chiplog.loggers._outbox.ATTEMPTS", 10**6)
-    monkeypatch.setattr("chiplog.loggers._outbox.LINGER", 0.001)
+    monkeypatch.setattr("spoolax.loggers.trackers._channel.PAUSES", (0.001, 0.002))
+    monkeypatch.setattr("spoolax.loggers.trackers._outbox.ATTEMPTS", 10**6)
+    monkeypatch.setattr("spoolax.loggers.trackers._outbox.LINGER", 0.001)
     chance = random.Random(0)
 
     class Shaky(ToSite):
@@ -798,7 +798,7 @@ def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path, monke
 
     def train(x):
         def body(x):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return x + 1
 
         return jax.lax.while_loop(lambda x: x < 40, body, x)
@@ -844,7 +844,7 @@ def test_rows_before_a_refused_one_are_not_sent_again(make, site):
             with logger._channel._busy:  # Until all are there.
                 for i in range(3):
                     logger.log({"bad" if i == 1 else "x": i}, i)
-                chiplog.flush()
+                spoolax.flush()
     assert site.runs["one"].numbers() == [0, 2]
 
 
@@ -924,10 +924,10 @@ def test_rows_that_could_not_be_written_do_not_wait_for_others(make, site, monke
         append(*args)
 
     monkeypatch.setattr(Spill, "append", shaky)
-    monkeypatch.setattr("chiplog.loggers._channel.FULL", 0.01)
+    monkeypatch.setattr("spoolax.loggers.trackers._channel.FULL", 0.01)
     with make() as logger:
         logger.log({"x": 0}, 0)
-        chiplog.flush()
+        spoolax.flush()
         assert not logger.flush(0.1)
         is_full.clear()
         end = time.monotonic() + 20
@@ -982,10 +982,10 @@ def test_a_disk_that_is_full_is_not_tried_for_every_row(make, site, monkeypatch)
     with make() as logger:
         with monkeypatch.context() as patch:
             patch.setattr(Spill, "append", full)
-            patch.setattr("chiplog.loggers._channel.FULL", 1000.0)
+            patch.setattr("spoolax.loggers.trackers._channel.FULL", 1000.0)
             for i in range(500):
                 logger.log({"x": i}, i)
-            chiplog.flush()
+            spoolax.flush()
     assert len(attempts) == 1
     assert site.runs["one"].numbers() == list(range(500))
 
@@ -1007,7 +1007,7 @@ def test_what_fails_before_it_logs_anything_has_no_run(make, site, tmp_path):
 
 def test_keys_are_not_shown(make):
     logger = make(run_id="mine", api_key="secret")
-    assert repr(logger) == "<ToSite(name='one', project='chiplog', run_id='mine'), new>"
+    assert repr(logger) == "<ToSite(name='one', project='spoolax', run_id='mine'), new>"
 
 
 def test_seeds_that_are_refused_are_told_once(make, site, tmp_path, caplog):
@@ -1046,7 +1046,7 @@ def test_rows_that_cannot_be_written_are_kept_for_a_while(make, site, tmp_path, 
         place.write_text("in the way")
         for i in range(5):
             logger.log({"x": i}, i)
-        chiplog.flush()
+        spoolax.flush()
         assert not site.runs
         place.unlink()
         logger.log({"x": 5}, 5)
@@ -1089,7 +1089,7 @@ def test_every_seed_has_a_run_with_what_is_its_own(make, site):
     def train(key):
         def body(x, i):
             x = x + jax.random.normal(jax.random.fold_in(key, i))
-            chiplog.log({"x": x}, step=i, episode=i // 5)
+            spoolax.log({"x": x}, step=i, episode=i // 5)
             return x, x
 
         return jax.lax.scan(body, jnp.float32(0), jnp.arange(20))[1]
@@ -1110,7 +1110,7 @@ def test_every_seed_has_a_run_with_what_is_its_own(make, site):
 
 def scalars_only(x):
     def body(x, i):
-        chiplog.log({"x": x, "n": i, "odd": i % 2 == 1, "bf": x.astype(jnp.bfloat16)}, step=i)
+        spoolax.log({"x": x, "n": i, "odd": i % 2 == 1, "bf": x.astype(jnp.bfloat16)}, step=i)
         return x / (3.0 - i.astype(x.dtype)), None
 
     return jax.lax.scan(body, x, jnp.arange(6))[0]
@@ -1118,11 +1118,11 @@ def scalars_only(x):
 
 def without_names(x):
     def body(x, i):
-        chiplog.log({"x": x, "_y": 2 * x})
+        spoolax.log({"x": x, "_y": 2 * x})
         return x + 0.5, None
 
     def outer(x, i):
-        chiplog.log({"z": x}, time=x)
+        spoolax.log({"z": x}, time=x)
         return jax.lax.scan(body, x, jnp.arange(3))[0], None
 
     return jax.lax.scan(outer, x, jnp.arange(3))[0]
@@ -1131,7 +1131,7 @@ def without_names(x):
 def in_lanes(x):
     def lane(x):
         def body(x):
-            chiplog.log({"x": x, "step": 2 * x}, step=x)
+            spoolax.log({"x": x, "step": 2 * x}, step=x)
             return x + 1
 
         return jax.lax.while_loop(lambda x: x < 5, body, x)
@@ -1170,7 +1170,7 @@ def test_the_object_of_the_tracker_can_be_had(make, site):
         assert list(site.runs) == ["one"]
         logger.log({"x": 1}, 0)
     assert len(logger.native) == 1
-    with pytest.raises(chiplog.errors.LoggerStateError):
+    with pytest.raises(spoolax.errors.LoggerStateError):
         _ = make().native
     site.is_away.set()
     with pytest.warns(UnsentWarning, match="could not open its run"):
@@ -1188,10 +1188,10 @@ def test_seeds_that_could_not_be_sent_are_told_once(make, site, tmp_path):
             assert sorted(logger.runs) == [0, 1, 2]  # They are there as soon as they are asked for.
     (told,) = caught
     assert "could not send 18 rows of 3 runs" in str(told.message)
-    assert str(tmp_path / "chiplog-unsent") + "'" in str(told.message)
+    assert str(tmp_path / "spoolax-unsent") + "'" in str(told.message)
     assert told.filename == __file__
     site.is_away.clear()
-    assert replay(tmp_path / "chiplog-unsent", site=site) == 18
+    assert replay(tmp_path / "spoolax-unsent", site=site) == 18
     assert sorted(site.runs) == ["seed-0", "seed-1", "seed-2"]
     assert site.runs["seed-1"].config == {"seed": 1}
 
@@ -1237,14 +1237,14 @@ def test_entries_of_a_jsonl_file_become_what_they_would_be(make, site, tmp_path,
 
 
 def log_lane(x):
-    chiplog.log({"lane": x})
+    spoolax.log({"lane": x})
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_others_from_being_sent(make, site, tmp_path):
     site.is_away.set()
     with pytest.warns(UnsentWarning), make(patience=0) as logger:
         logger.log({"x": 1}, 0)
-    place = tmp_path / "chiplog-unsent"
+    place = tmp_path / "spoolax-unsent"
     (place / "A.jsonl").write_text('{"_run": {}, "_sent": 27}\n')
     (place / "B.jsonl").write_text("[" * 100_000)
     (place / "C.jsonl").write_text('{"_run": {}, "_sent": -5}\n')
@@ -1278,7 +1278,7 @@ def test_many_rows_on_the_way_are_no_many_in_memory(make, site):
     with make() as logger:
         for i in range(2000):
             logger.log({"x": i}, i)
-        chiplog.flush()
+        spoolax.flush()
         assert logger._channel.waiting == 2000
         site.is_away.clear()
     assert site.runs["one"].numbers() == list(range(2000))
@@ -1315,16 +1315,16 @@ def test_wrong_words_are_refused_with_a_hint(make):
 def test_a_tracker_that_is_not_installed_is_named_before_the_run(kind, monkeypatch):
     modules = {"TensorBoard": "tensorboardX"}
     monkeypatch.setitem(sys.modules, modules.get(kind, kind.lower()), None)
-    with pytest.raises(chiplog.errors.MissingExtraError, match=rf"chiplog\[{kind.lower()}\]"):
+    with pytest.raises(spoolax.errors.MissingExtraError, match=rf"spoolax\[{kind.lower()}\]"):
         getattr(loggers, f"{kind}Logger")().__enter__()
 
 
-def test_reports_are_those_of_chiplog(make, site, caplog):
+def test_reports_are_those_of_spoolax(make, site, caplog):
     site.is_away.set()
-    with caplog.at_level(logging.INFO, "chiplog"), make() as logger:
+    with caplog.at_level(logging.INFO, "spoolax"), make() as logger:
         logger.log({"x": 1}, 0)
         while site.calls < 1:
             time.sleep(0.01)
         site.is_away.clear()
-    assert [record.name for record in caplog.records] == ["chiplog", "chiplog"]
+    assert [record.name for record in caplog.records] == ["spoolax", "spoolax"]
     assert "sends again" in caplog.records[1].message

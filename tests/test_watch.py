@@ -8,9 +8,9 @@ from lanes import joined
 from programs import PROGRAMS, XS
 from test_spool import assert_equal_to_the_bit, f_of, programs
 
-import chiplog
-from chiplog._outline import matches
-from chiplog.errors import LogTypeError, NothingSelectedWarning
+import spoolax
+from spoolax._watch.outline import matches
+from spoolax.errors import LogTypeError, NothingSelectedWarning
 
 
 def nested(x):
@@ -27,8 +27,8 @@ def nested(x):
 
 def watched(f, *args, **options):
     seen = []
-    y = chiplog.watch(f, seen.append, **options)(*args)
-    chiplog.flush()
+    y = spoolax.watch(f, seen.append, **options)(*args)
+    spoolax.flush()
     return y, joined(seen)
 
 
@@ -90,13 +90,13 @@ def test_where_chooses_loops():
 def test_outputs_and_primitives():
     """What scans stack, and what comes out of named primitives, with the user's source line."""
     seen = []
-    (_, ys), _ = chiplog.watch(nested, seen.append, outputs=True)(1.0), chiplog.flush()
+    (_, ys), _ = spoolax.watch(nested, seen.append, outputs=True)(1.0), spoolax.flush()
     logs = joined(seen)
     np.testing.assert_array_equal(logs["scan[0]/outputs[0]"], ys)
 
     seen = []
-    chiplog.watch(nested, seen.append, primitives="chol*")(1.0)
-    chiplog.flush()
+    spoolax.watch(nested, seen.append, primitives="chol*")(1.0)
+    spoolax.flush()
     logs = joined(seen)
     assert list(logs) == ["scan[0]/cholesky[0]"]
     np.testing.assert_allclose(logs["scan[0]/cholesky[0]"], ys, rtol=1e-6)
@@ -120,8 +120,8 @@ def test_interval_reduce_and_batch_are_those_of_tap():
 def test_outputs_of_watched_programs_are_unchanged_to_the_bit(name):
     """Whatever they are made of; their own `log` calls are not seen."""
     f, seen = f_of(name), []
-    y = chiplog.watch(f, seen.append, carry=True, outputs=True, nan=True)(XS)
-    chiplog.flush()
+    y = spoolax.watch(f, seen.append, carry=True, outputs=True, nan=True)(XS)
+    spoolax.flush()
     assert_equal_to_the_bit(y, jax.jit(PROGRAMS[name].f)(XS))
     assert all(key.startswith(("scan", "while")) for logs in seen for key in logs)
 
@@ -129,11 +129,11 @@ def test_outputs_of_watched_programs_are_unchanged_to_the_bit(name):
 def test_what_is_not_there_is_warned_about():
     """With what there is."""
     with pytest.warns(NothingSelectedWarning, match=r"scan\[0\]/while\[0\].*cholesky"):
-        chiplog.watch(nested, primitives="qr")(1.0)
+        spoolax.watch(nested, primitives="qr")(1.0)
     with pytest.warns(NothingSelectedWarning):
-        chiplog.watch(nested, where="scan[7]")(1.0)
+        spoolax.watch(nested, where="scan[7]")(1.0)
     with pytest.raises(LogTypeError, match="carry"):
-        chiplog.watch(nested, carry="x")
+        spoolax.watch(nested, carry="x")
 
 
 def test_logs_of_a_watched_function_go_to_an_outer_listener():
@@ -141,21 +141,21 @@ def test_logs_of_a_watched_function_go_to_an_outer_listener():
 
     def f(x):
         def body(c, _):
-            chiplog.log({"c": c})
+            spoolax.log({"c": c})
             return c + 1, None
 
         return jax.lax.scan(body, x, length=3)[0]
 
     seen = []
-    _, logs = chiplog.spool(chiplog.watch(f, seen.append))(0)
-    chiplog.flush()
+    _, logs = spoolax.spool(spoolax.watch(f, seen.append))(0)
+    spoolax.flush()
     assert logs["c"].tolist() == [0, 1, 2]
     assert [int(one["scan[0]/carry[0]"]) for one in seen] == [1, 2, 3]
 
 
 def test_the_outline_of_a_program(capsys):
     """A tree of loops and primitives, with addresses and source lines."""
-    chiplog.primitives(nested, 1.0)
+    spoolax.primitives(nested, 1.0)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].strip() == "nested"
     text = "\n".join(lines)
@@ -165,8 +165,8 @@ def test_the_outline_of_a_program(capsys):
 
 def first_nan(f, *args):
     found = []
-    chiplog.watch_nan(f, found.append)(*args)
-    chiplog.flush()
+    spoolax.watch_nan(f, found.append)(*args)
+    spoolax.flush()
     assert len(found) == 1
     return found[0]
 
@@ -266,28 +266,28 @@ def test_it_works_under_vmap_and_jit_and_says_nothing_if_all_is_well():
     def g(x):
         return jax.lax.fori_loop(0, 5, lambda i, x: jnp.log(x) + 3.0, x)
 
-    f = jax.jit(jax.vmap(chiplog.watch_nan(g, found.append)))
+    f = jax.jit(jax.vmap(spoolax.watch_nan(g, found.append)))
     f(jnp.array([1.0, -50.0]))
-    chiplog.flush()
+    spoolax.flush()
     assert [nan.primitive for nan in found] == ["log"]
     found.clear()
     f(jnp.array([1.0, 2.0]))
-    chiplog.flush()
+    spoolax.flush()
     assert not found
 
 
 def test_the_alarm_is_logged_and_may_stop_the_program(caplog):
-    """By default as an error of the `chiplog` logger."""
-    chiplog.watch_nan(goes_wrong)(0.0)
-    chiplog.flush()
+    """By default as an error of the `spoolax` logger."""
+    spoolax.watch_nan(goes_wrong)(0.0)
+    spoolax.flush()
     assert "sqrt" in caplog.text
 
     def forever(x):
         return jax.lax.while_loop(lambda x: x != 0.5, lambda x: jnp.log(x), x)
 
     # It stops at once, though nothing else is sent.
-    with pytest.raises(chiplog.StopRun, match="log"):
-        jax.block_until_ready(chiplog.watch_nan(forever, stop=True)(2.0))
+    with pytest.raises(spoolax.StopRun, match="log"):
+        jax.block_until_ready(spoolax.watch_nan(forever, stop=True)(2.0))
 
 
 def test_running_an_iteration_again_logs_nothing_again():
@@ -296,12 +296,12 @@ def test_running_an_iteration_again_logs_nothing_again():
 
     def f(x):
         def body(x, _):
-            chiplog.log({"x": x})
+            spoolax.log({"x": x})
             return jax.jit(jnp.log)(x), None
 
         return jax.lax.scan(body, x, length=5)[0]
 
-    found = first_nan(chiplog.tap(f, seen.append), 2.0)
+    found = first_nan(spoolax.tap(f, seen.append), 2.0)
     assert found.primitive == "log"
     assert found.origin.iteration == (2,)
     assert len(seen) == 5
@@ -315,9 +315,9 @@ def test_the_alarm_is_not_thinned_out():
 
     for options in ({"interval": 4}, {"reduce": "mean"}, {"interval": 2, "reduce": "max"}):
         found = []
-        chiplog.watch(f, found.append, nan=True, carry=True, **options)(2.0)
-        chiplog.flush()
-        (nan,) = (logs for logs in found if isinstance(logs, chiplog.NanFound))
+        spoolax.watch(f, found.append, nan=True, carry=True, **options)(2.0)
+        spoolax.flush()
+        (nan,) = (logs for logs in found if isinstance(logs, spoolax.NanFound))
         assert nan.origin.iteration == (2,)
 
 
@@ -327,8 +327,8 @@ def test_what_is_bad_from_the_start_is_said_to_be():
     assert first_nan(lambda x: (jnp.log(x), 0.0), -1.0).primitive == "log"
     seen = []
     f = lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1, x)  # noqa: E731
-    chiplog.watch(f, seen.append, carry=lambda carry: None)(1.0)
-    chiplog.flush()
+    spoolax.watch(f, seen.append, carry=lambda carry: None)(1.0)
+    spoolax.flush()
     assert not seen
 
 
@@ -352,8 +352,8 @@ def test_an_infinity_that_a_loop_was_given_does_not_count():
 
     assert "infinity" in str(first_nan(constant, jnp.ones(2)))
     found = []
-    chiplog.watch_nan(constant, found.append, inf=False)(jnp.ones(2))
-    chiplog.flush()
+    spoolax.watch_nan(constant, found.append, inf=False)(jnp.ones(2))
+    spoolax.flush()
     assert not found
 
 
@@ -367,8 +367,8 @@ def test_a_lane_that_goes_wrong_is_run_again_by_itself():
         return jax.lax.scan(body, x, length=2)[0]
 
     found = []
-    jax.vmap(chiplog.watch_nan(f, found.append))(jnp.stack([jnp.eye(2) * 9, jnp.eye(2) * 0.5]))
-    chiplog.flush()
+    jax.vmap(spoolax.watch_nan(f, found.append))(jnp.stack([jnp.eye(2) * 9, jnp.eye(2) * 0.5]))
+    spoolax.flush()
     assert found[0].primitive == "cholesky"
     assert found[0].origin.iteration == (0,)
 
@@ -388,18 +388,18 @@ def test_a_function_of_the_carry_is_called_for_chosen_loops_only():
     _, logs = watched(f, 0.0, carry=trace, where="scan[0]")
     assert logs["scan[0]/tr"].tolist() == [1.0, 0.5]
     with pytest.raises(ValueError, match="out of bounds") as caught:
-        chiplog.watch(f, carry=trace)(0.0)
+        spoolax.watch(f, carry=trace)(0.0)
     assert "while[1]" in "".join(caught.value.__notes__)
 
 
 def test_primitives_can_be_given_by_address():
-    """As `chiplog.primitives` prints them."""
+    """As `spoolax.primitives` prints them."""
     _, logs = watched(nested, 1.0, primitives="scan[0]/cholesky[0]")
     assert list(logs) == ["scan[0]/cholesky[0]"]
     _, logs = watched(nested, 1.0, primitives="mul", where="scan[0]/while[0]")
     assert list(logs) == ["scan[0]/while[0]/mul[0]"]
     with pytest.raises(LogTypeError, match="callback"):
-        chiplog.watch(nested, "cholesky")
+        spoolax.watch(nested, "cholesky")
 
 
 def test_a_lane_whose_loop_has_ended_keeps_its_carry():
@@ -411,13 +411,13 @@ def test_a_lane_whose_loop_has_ended_keeps_its_carry():
         return jax.lax.while_loop(lambda carry: carry[0] < n, body, (0, jnp.float32(1)))[1]
 
     seen = []
-    chiplog.watch(jax.vmap(f), seen.append)(jnp.array([1, 2]))
-    chiplog.flush()
+    spoolax.watch(jax.vmap(f), seen.append)(jnp.array([1, 2]))
+    spoolax.flush()
     assert [logs["while[0]/carry[0]"].tolist() for logs in seen] == [[1, 1], [1, 2]]
     found = []
-    chiplog.watch_nan(jax.vmap(f), found.append)(jnp.array([2, 3]))
-    chiplog.flush()
+    spoolax.watch_nan(jax.vmap(f), found.append)(jnp.array([2, 3]))
+    spoolax.flush()
     assert [nan.origin.iteration for nan in found] == [(2,)]
-    chiplog.watch_nan(jax.vmap(lambda n: f(jnp.minimum(n, 2))), found.append)(jnp.array([2, 3]))
-    chiplog.flush()
+    spoolax.watch_nan(jax.vmap(lambda n: f(jnp.minimum(n, 2))), found.append)(jnp.array([2, 3]))
+    spoolax.flush()
     assert len(found) == 1

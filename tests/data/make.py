@@ -4,7 +4,7 @@ import sys
 
 import jax.numpy as jnp
 
-from chiplog.storage import EveryNStep, HDF5StorageWriter, Once, WriterGroupConfig
+from spoolax.storage import EveryNStep, HDF5StorageWriter, Once, WriterGroupConfig
 
 SCHEMA = {
     "start": WriterGroupConfig(lambda s: {"x": s}, Once()),

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import chiplog
+import spoolax
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (8, 9, 3)).astype(np.uint8)
 GREY = np.linspace(0, 1, 30).reshape(5, 6)
@@ -30,7 +30,7 @@ def train(key):
 
     def body(x, i):
         x = x + jax.random.normal(jax.random.fold_in(key, i))
-        chiplog.log({"walk/x": x}, step=i, episode=i // 5)
+        spoolax.log({"walk/x": x}, step=i, episode=i // 5)
         return x, x
 
     return jax.lax.scan(body, jnp.float32(0), jnp.arange(20))[1]

@@ -19,11 +19,11 @@ from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
 from mlflow import MlflowClient
 from PIL import Image
 
-import chiplog
-from chiplog.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
-from chiplog.loggers import MlflowLogger, replay
-from chiplog.loggers._rows import Row
-from chiplog.testing import LoggerContract
+import spoolax
+from spoolax.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
+from spoolax.loggers import MlflowLogger, replay
+from spoolax.loggers.trackers._rows import Row
+from spoolax.testing import LoggerContract
 
 LARGEST = np.finfo(np.float64).max
 
@@ -149,7 +149,7 @@ def test_what_is_the_same_is_kept_though_the_run_is_gone_on_with_at_once(make):
 def test_steps_that_come_back_lose_nothing(make):
     def program(x):
         def body(x, i):
-            chiplog.log({"done": 0.0 * x}, step=i % 10)
+            spoolax.log({"done": 0.0 * x}, step=i % 10)
             return x, None
 
         return jax.lax.scan(body, x, jnp.arange(3000))[0]
@@ -260,7 +260,7 @@ def test_what_is_replayed_goes_where_it_was_meant_to(place, tmp_path, monkeypatc
         patch.setattr(MlflowLogger, "connect", lambda self: (_ for _ in ()).throw(OSError("no")))
         with pytest.warns(UnsentWarning), MlflowLogger(project="meant", name="one") as logger:
             logger.log({"x": 1.0}, 0)
-    assert replay(tmp_path / "chiplog-unsent") == 1
+    assert replay(tmp_path / "spoolax-unsent") == 1
     assert history(logger, runs(logger)["one"], "x") == [(0, 1.0)]
 
 
@@ -389,7 +389,7 @@ def test_a_server_that_is_killed_amid_a_run_misses_nothing(server, tmp_path):
             begun = time.monotonic()
             for i in range(100, 200):
                 logger.log({"x": i}, i)
-            chiplog.flush()
+            spoolax.flush()
             assert time.monotonic() - begun < 30  # Nobody waits for it.
             assert not logger.flush()
             server.start()
@@ -409,9 +409,9 @@ def test_what_a_dead_server_missed_can_be_replayed(server, tmp_path):
             server.kill()
             for i in range(50, 100):
                 logger.log({"x": i}, i)
-    (left,) = (tmp_path / "chiplog-unsent").glob("*.jsonl")
+    (left,) = (tmp_path / "spoolax-unsent").glob("*.jsonl")
     server.start()
-    assert replay(tmp_path / "chiplog-unsent") == 50
+    assert replay(tmp_path / "spoolax-unsent") == 50
     assert not left.exists()
     (run,) = runs(logger).values()
     assert history(logger, run, "x") == [(i, i) for i in range(100)]
@@ -426,9 +426,9 @@ def test_a_server_that_was_never_there_does_not_stop_the_run(tmp_path):
         with MlflowLogger(tracking_uri=url, directory=tmp_path) as logger:
             for i in range(10):
                 logger.log({"x": i}, i)
-    (left,) = (tmp_path / "chiplog-unsent").glob("*.jsonl")
+    (left,) = (tmp_path / "spoolax-unsent").glob("*.jsonl")
     assert replay(left, to="mlflow", directory=tmp_path, mode="offline") == 10
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (run,) = client.search_runs([client.get_experiment_by_name("chiplog").experiment_id])
+    (run,) = client.search_runs([client.get_experiment_by_name("spoolax").experiment_id])
     assert len(client.get_metric_history(run.info.run_id, "x")) == 10
     assert left.exists()

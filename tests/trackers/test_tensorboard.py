@@ -11,10 +11,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-import chiplog
-from chiplog.errors import LogTypeError, TrackerError, UnsentWarning
-from chiplog.loggers import TensorBoardLogger, replay
-from chiplog.testing import LoggerContract
+import spoolax
+from spoolax.errors import LogTypeError, TrackerError, UnsentWarning
+from spoolax.loggers import TensorBoardLogger, replay
+from spoolax.testing import LoggerContract
 
 ALL = {"scalars": 0, "images": 0, "tensors": 0, "histograms": 0, "compressedHistograms": 0}
 
@@ -143,13 +143,13 @@ def test_a_write_that_fails_halfway_is_undone(make, monkeypatch):
 
     with make() as logger:
         assert logger.native is logger.native  # From now on there is a file.
-        module = "chiplog.loggers._tensorboard"
+        module = "spoolax.loggers.trackers._tensorboard"
         opened = lambda path, mode, buffering: Halfway(path, mode)  # noqa: E731
         monkeypatch.setattr(f"{module}.open", opened, raising=False)
         with logger._channel._busy:
             for i in range(100):
                 logger.log({"x": i}, i)
-            chiplog.flush()
+            spoolax.flush()
     assert failed
     found = TestTensorBoardLogger().read(logger)
     assert [row["x"] for _, row in found] == list(range(100))
@@ -193,7 +193,7 @@ def test_what_is_replayed_goes_to_the_same_directory(make, tmp_path, monkeypatch
         patch.chdir(place)
         with pytest.warns(UnsentWarning), TensorBoardLogger(name="a/b") as logger:
             logger.log({"x": 1}, 0)
-    assert replay(place / "chiplog-unsent") == 1
+    assert replay(place / "spoolax-unsent") == 1
     assert logger.path == place / "runs" / "a" / "b"
     assert len(read(logger.path).Scalars("x")) == 1
 
@@ -252,7 +252,7 @@ def test_a_run_whose_file_cannot_be_begun_leaves_nothing_of_it(make, monkeypatch
             return write(self, data)
 
     opened = lambda path, mode, buffering: Full(path, mode)  # noqa: E731
-    monkeypatch.setattr("chiplog.loggers._tensorboard.open", opened, raising=False)
+    monkeypatch.setattr("spoolax.loggers.trackers._tensorboard.open", opened, raising=False)
     with make(config={"lr": 1}) as logger:
         logger.log({"x": 1.0}, 0)
     assert len(list(logger.path.iterdir())) == 1

@@ -13,9 +13,9 @@ import pytest
 from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
 from PIL import Image
 
-from chiplog.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
-from chiplog.loggers import TrackioLogger, replay
-from chiplog.testing import LoggerContract
+from spoolax.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
+from spoolax.loggers import TrackioLogger, replay
+from spoolax.testing import LoggerContract
 
 
 @pytest.fixture(scope="session")
@@ -215,7 +215,7 @@ def test_wrong_options_are_told_before_the_run(make, tmp_path):
 def test_the_directory_is_where_it_is_said_to_be(tmp_path):
     program = f"""
 import os
-from chiplog.loggers import TrackioLogger
+from spoolax.loggers import TrackioLogger
 with TrackioLogger(project="placed", directory={str(tmp_path)!r}) as logger:
     logger.log({{"x": 1}}, 0)
 assert "TRACKIO_DIR" not in os.environ

@@ -10,9 +10,9 @@ from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
 from PIL import Image
 from wandb_file import WandbFile
 
-from chiplog.errors import LogTypeError, LogValueError
-from chiplog.loggers import WandbLogger, replay
-from chiplog.testing import LoggerContract
+from spoolax.errors import LogTypeError, LogValueError
+from spoolax.loggers import WandbLogger, replay
+from spoolax.testing import LoggerContract
 
 
 def files(directory, are_closed=True):
@@ -89,7 +89,7 @@ def alone(**more):
 def test_a_server_that_is_not_there_stops_nothing(tmp_path):
     program = """
 import sys
-from chiplog.loggers import WandbLogger
+from spoolax.loggers import WandbLogger
 with WandbLogger(directory=sys.argv[1], mode="online", patience=1) as logger:
     for i in range(100):
         logger.log({"x": i}, i)
@@ -100,7 +100,7 @@ print("over")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout == "over\n"
     assert "UnsentWarning: WandbLogger could not send 100 rows" in done.stderr
-    assert replay(tmp_path / "chiplog-unsent", mode="offline") == 100
+    assert replay(tmp_path / "spoolax-unsent", mode="offline") == 100
     (path,) = (tmp_path / "wandb").rglob("offline-run-*/*.wandb")
     assert [row["x"] for row in WandbFile(path).history] == list(range(100))
 
@@ -108,7 +108,7 @@ print("over")
 def test_a_killed_process_loses_nothing(tmp_path):
     program = """
 import sys, time
-from chiplog.loggers import WandbLogger
+from spoolax.loggers import WandbLogger
 with WandbLogger(directory=sys.argv[1]) as logger:
     for i in range(300):
         logger.log({"x": i}, i)
@@ -120,7 +120,7 @@ with WandbLogger(directory=sys.argv[1]) as logger:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=alone()) as process:
         assert process.stdout.readline() == "flushed\n"
         process.kill()
-    replay(tmp_path / "chiplog-unsent")
+    replay(tmp_path / "spoolax-unsent")
     *_, last = sorted((tmp_path / "wandb").rglob("*.wandb"))
     assert WandbFile(last).exit_code == 0  # That of what was replayed.
     found = files(tmp_path, are_closed=False)

@@ -1,0 +1,62 @@
+"""See inside JAX programs: mark values with `log`; collect them with `spool`, stream with `tap`."""
+
+from typing import TYPE_CHECKING
+
+from . import errors as errors
+from ._lazy import lazily
+from ._log.cotangents import log_grad as log_grad
+from ._log.primitive import log as log
+from ._logdict.logdict import LogDict as LogDict
+from ._logdict.logdict import Origin as Origin
+from ._spool.spool import spool as spool
+from ._tap.host import flush as flush
+from ._tap.tap import tap as tap
+from .errors import SpoolaxError as SpoolaxError
+from .errors import StopRun as StopRun
+
+if TYPE_CHECKING:
+    from . import fit as fit
+    from . import loggers as loggers
+    from . import optimizers as optimizers
+    from . import storage as storage
+    from . import testing as testing
+    from ._simulate import key_chain as key_chain
+    from ._simulate import simulate as simulate
+    from ._watch.nan import NanFound as NanFound
+    from ._watch.progress import progress as progress
+    from ._watch.watch import primitives as primitives
+    from ._watch.watch import watch as watch
+    from ._watch.watch import watch_nan as watch_nan
+    from .loggers import Logger as Logger
+    from .optimizers import is_jax_array as is_jax_array
+    from .optimizers import log_convergence_async as log_convergence_async
+    from .optimizers import log_iteration_async as log_iteration_async
+    from .storage import load as load
+    from .storage import save as save
+    from .storage._reader import open_ as open  # noqa: A004, F401 (`spoolax.open(path)`)
+
+__version__ = "0.1.0.dev0"
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Logger": ".loggers",
+        "NanFound": "._watch.nan",
+        "fit": "",
+        "is_jax_array": ".optimizers",
+        "key_chain": "._simulate",
+        "load": ".storage",
+        "log_convergence_async": ".optimizers",
+        "log_iteration_async": ".optimizers",
+        "loggers": "",
+        "open": ".storage._reader:open_",
+        "optimizers": "",
+        "primitives": "._watch.watch",
+        "progress": "._watch.progress",
+        "save": ".storage",
+        "simulate": "._simulate",
+        "storage": "",
+        "testing": "",
+        "watch": "._watch.watch",
+        "watch_nan": "._watch.watch",
+    },
+)

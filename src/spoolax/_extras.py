@@ -1,0 +1,52 @@
+"""Optional packages: imported when they are needed, with an error that says what to install."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+from typing import Any
+
+from .errors import MissingExtraError
+
+NAME = re.compile(r"[\w.-]+")
+
+
+def load(module: str, user: str, extra: str) -> Any:
+    """Import a module that `user` needs, and that the extra `extra` installs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(
+            f"{user} needs {package}, which is not installed. "
+            f"Install it with `{_command(package, extra)}`."
+        ) from error
+
+
+def _command(package: str, extra: str) -> str:
+    """Say how to install what is missing of an extra.
+
+    The packages themselves are named, as spoolax may have been installed from anywhere.
+    """
+    missing = [one for one in requirements(extra) if not _is_installed(one)]
+    return " ".join(["pip install", *(f'"{one}"' for one in missing or [package])])
+
+
+def requirements(extra: str) -> list[str]:
+    """List what an extra installs, as the metadata of the installed spoolax has it."""
+    marker = re.compile(rf"""\s*;.*extra\s*==\s*['"]{re.escape(extra)}['"]""")
+    try:
+        found = importlib.metadata.requires("spoolax") or []
+    except importlib.metadata.PackageNotFoundError:  # It is not installed, only on the path.
+        found = []
+    return [marker.sub("", one).strip() for one in found if marker.search(one)]
+
+
+def _is_installed(requirement: str) -> bool:
+    name = NAME.match(requirement)
+    try:
+        importlib.metadata.version(name[0] if name else requirement)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,39 @@
+"""Names of a package that are imported when somebody first asks for them.
+
+`import spoolax` should add little to `import jax`. A package lists its lazy names twice: under
+`if TYPE_CHECKING`, which type checkers and editors read, and here; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazily(
+    package: str, where: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make `__getattr__`, `__dir__` and `__all__` of a package.
+
+    Args:
+        package: Its `__name__`.
+        where: By name, the module that has it. "" says that it is a module of the package, and
+            ".module:other" that it is called `other` there.
+    """
+
+    def get(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = where[name].partition(":")
+        found = importlib.import_module(module or f".{name}", package)
+        value = getattr(found, attribute or name) if module else found
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        there = vars(sys.modules[package])
+        return sorted({name for name in there if not name.startswith("_")} | {*where})
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *where}), names()

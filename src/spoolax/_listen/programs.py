@@ -1,0 +1,276 @@
+"""Calls of a transformed function, compiled once per structure and shape, as `jax.jit` does.
+
+Arguments are flattened and split into arrays, which are traced, and everything else, which is
+static. Each combination of structure and static values is a `Program` of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._jax import compat as compat
+from .._log.primitive import listening
+from .._weak_cache import WeakCache
+from ..errors import LogTypeError
+
+DYNAMIC = (jax.Array, jax.core.Tracer, np.ndarray, np.generic, int, float, complex)
+
+
+class Program:
+    """A function with a given structure and given static arguments, ready to be called.
+
+    Subclasses say what the traced function means, in `interpret`. Calls have `extra` arrays at the
+    end that are not arguments of the function.
+    """
+
+    extra = 0
+
+    def __init__(self, f: Callable[..., Any], tree: Any, static: dict[int, Any], traced: bool):
+        self.traced = traced
+        self._f, self._tree, self._static = f, tree, static  # `f` is a weak reference.
+        self._jitted: Any = None
+        self._donated: dict[Any, tuple[int, ...]] = {}
+        self._variants: dict[tuple[int, ...], Any] = {}
+        self._ready = False  # It has run before, and returns what the user gets.
+        self._pending: tuple[Any, Any, Any] | None = None
+        self._static_outputs = False
+
+    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Return the outputs of the traced function, and what else there is to return."""
+        raise NotImplementedError
+
+    def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """Run the compiled program."""
+        try:
+            out, more = (self._jitted or self._variant(leaves))(*leaves)
+        except _DonatesOtherwiseError:  # Which buffers are donated may depend on the shapes.
+            self._jitted = None
+            out, more = self._variant(leaves)(*leaves)
+        except RetryError:
+            raise
+        except Exception:
+            self._pending = None  # Another attempt traces anew.
+            raise
+        if self._ready:  # Asked after the call, which may have traced something else.
+            return out, more
+        self._pending = None
+        if self._static_outputs:
+            out = jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one)
+        else:
+            self._ready = True
+        return out, more
+
+    def _variant(self, leaves: Sequence[Any]) -> Callable[..., Any]:
+        """Find or make the jitted function that donates what these arguments should."""
+        types = tuple(self._types(leaves))
+        if types not in self._donated:
+            pending = (types, *self._trace(leaves))
+            self._donated[types] = () if self.traced else _donated(pending[1])
+            self._pending = pending
+        donated = self._donated[types]
+        if donated not in self._variants:
+            body = functools.partial(self._body, donated)
+            self._variants[donated] = jax.jit(body, donate_argnums=donated)
+            if len(self._variants) == 1:  # The usual case: this one does for all shapes.
+                self._jitted = self._variants[donated]
+        variant: Callable[..., Any] = self._variants[donated]
+        return variant
+
+    def _body(self, donated: tuple[int, ...], *leaves: Any) -> Any:
+        pending = self._pending  # Another thread may be done with it at any time.
+        if pending is not None and pending[0] == tuple(self._types(leaves)):
+            _, closed, out_tree = pending
+        else:
+            closed, out_tree = self._trace(leaves)
+            if not self.traced and _donated(closed) != donated:
+                raise _DonatesOtherwiseError
+        outs, more = self.interpret(closed, leaves)
+        return jax.tree.unflatten(out_tree, outs), more
+
+    def _types(self, leaves: Sequence[Any]) -> list[Any]:
+        return [jax.typeof(leaf) for leaf in leaves]
+
+    def _trace(self, leaves: Sequence[Any]) -> tuple[compat.Jaxpr, Any]:
+        out_tree, f = None, self._f()
+
+        leaves = leaves[: len(leaves) - self.extra]
+
+        def flat(*dynamic: Any) -> list[Any]:
+            nonlocal out_tree
+            rest = iter(dynamic)
+            total = len(dynamic) + len(self._static)
+            full = [self._static[i] if i in self._static else next(rest) for i in range(total)]
+            args, kwargs = jax.tree.map(
+                _Static.unwrap, jax.tree.unflatten(self._tree, full), is_leaf=_Static.is_one
+            )
+            out = jax.tree.map(self._wrap_output, f(*args, **kwargs))
+            outs: list[Any]
+            outs, out_tree = jax.tree.flatten(out)
+            return outs
+
+        flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spoolax")
+        try:
+            with listening(True):
+                return jax.make_jaxpr(flat)(*leaves), out_tree
+        except (
+            jax.errors.ConcretizationTypeError,
+            jax.errors.TracerIntegerConversionError,
+        ) as error:
+            error.add_note(
+                "spoolax traces every argument that is an array or a number, as `jax.jit` does. To "
+                "make a number static, bind it before: `functools.partial(f, n=3)`."
+            )
+            raise
+
+    def _wrap_output(self, leaf: Any) -> Any:
+        if isinstance(leaf, (*DYNAMIC, bool)):
+            return leaf
+        self._static_outputs, self._ready = True, False
+        return _Static(leaf)
+
+
+class RetryError(Exception):
+    """Raised by `interpret` if the program is to be compiled in another way, at once."""
+
+
+def trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> compat.Jaxpr:
+    """Trace a function as it would be for a call with these arguments."""
+    program, leaves = Programs(lambda: f, Program).find(args, kwargs)
+    closed, _ = program._trace(leaves)
+    return closed
+
+
+class _DonatesOtherwiseError(Exception):
+    """The function gives away other arguments at these shapes than at those seen before."""
+
+
+class Programs:
+    """All programs of one function."""
+
+    def __init__(self, f: Callable[[], Any], make: Callable[..., Program]) -> None:
+        self.source, self._make = f, make
+        self._static_numbers, self._static_names = compat.static_arguments(f())
+        self._kinds: dict[Any, _Kind] = {}
+        self._flat: dict[tuple[type, ...], Program] = {}
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+        """Return the program for a call, and the arrays to give it."""
+        # This is the price of every call, so it is kept short. Arrays that are arguments by
+        # themselves need no flattening.
+        program = None if kwargs else self._flat.get(tuple(map(type, args)))
+        if program is not None and compat.trace_is_clean():
+            return program, args
+        if self._static_numbers or self._static_names:
+            args, kwargs = self._mark_static(args, kwargs)
+        leaves, tree = compat.flatten((args, kwargs))
+        signature = (tree, *map(type, leaves))
+        kind = self._kinds.get(signature)
+        if kind is None:
+            kind = self._kinds[signature] = _Kind(signature[1:])
+        static = _checked_hashable(tuple(leaves[i] for i in kind.static))
+        traced = kind.traced or not compat.trace_is_clean()
+        program = kind.programs.get((static, traced))
+        if program is None:
+            given = dict(zip(kind.static, static, strict=True))
+            program = self._make(self.source, tree, given, traced)
+            kind.programs[static, traced] = program
+            if not (kwargs or static or traced) and list(map(id, leaves)) == list(map(id, args)):
+                self._flat[signature[1:]] = program
+        if static:
+            leaves = [leaf for i, leaf in enumerate(leaves) if i not in kind.static]
+        return program, leaves
+
+    def _mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Wrap what is static to the function itself, because it is jitted so."""
+        numbers = [i % len(args) for i in self._static_numbers if -len(args) <= i < len(args)]
+        return (
+            tuple(_Static(arg) if i in numbers else arg for i, arg in enumerate(args)),
+            {k: _Static(arg) if k in self._static_names else arg for k, arg in kwargs.items()},
+        )
+
+
+def programs_of(f: Callable[..., Any], options: Any, make: Callable[..., Program]) -> Programs:
+    """Return the programs of a function, the same ones for the same function and options.
+
+    So `spool(f)(x)` in a loop compiles once, as `jax.jit(f)(x)` does.
+    """
+    if not callable(f):
+        raise LogTypeError(f"spoolax can listen to functions only, not to {f!r}.")
+    return _programs.get(f, options, lambda reference: Programs(reference, make))
+
+
+_programs: WeakCache[Programs] = WeakCache(methods=True)
+
+
+class _Kind:
+    """Calls with arguments of the same structure and Python types."""
+
+    def __init__(self, types: tuple[type, ...]) -> None:
+        self.static = tuple(
+            i for i, t in enumerate(types) if not issubclass(t, DYNAMIC) or issubclass(t, bool)
+        )
+        self.traced = any(issubclass(t, jax.core.Tracer) for t in types)
+        self.programs: dict[Any, Program] = {}
+
+
+def _checked_hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    for value in values:
+        try:
+            hash(value)
+        except TypeError as error:
+            raise LogTypeError(
+                f"An argument of type {type(value).__name__} is neither an array nor hashable, so "
+                "it can be neither traced nor static. Bind it with `functools.partial` before, or "
+                "register its type as a pytree."
+            ) from error
+    return values
+
+
+@jax.tree_util.register_pytree_node_class
+class _Static:
+    """An argument or output that is no array: it travels in the structure around the arrays."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tree_flatten(self) -> tuple[tuple[()], _Static]:
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, static: _Static, children: Any) -> _Static:
+        del children
+        return static
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Static) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    @staticmethod
+    def is_one(leaf: Any) -> bool:
+        return isinstance(leaf, _Static)
+
+    @staticmethod
+    def unwrap(leaf: Any) -> Any:
+        return leaf.value if isinstance(leaf, _Static) else leaf
+
+
+def _donated(closed: compat.Jaxpr) -> tuple[int, ...]:
+    """Which inputs the function itself gives away, by calling a jitted function that does."""
+    jaxpr, _ = compat.open_jaxpr(closed)
+    given: list[int] = []
+    for number, var in enumerate(jaxpr.invars):
+        uses = [(eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.invars) if v is var]
+        if len(uses) == 1 and not any(v is var for v in jaxpr.outvars):
+            eqn, i = uses[0]
+            if eqn.primitive is compat.jit_p and eqn.params["donated_invars"][i]:
+                given.append(number)
+    return tuple(given)

@@ -1,0 +1,125 @@
+"""`log_grad`: log the cotangent of a value in the backward pass.
+
+It is the identity, as a primitive: it is linear, so JAX transposes it in the backward pass, and
+its transpose logs what it gets. Nothing is bound unless somebody listens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from .._jax import compat as compat
+from .._jax.compat import Primitive
+from ..errors import LogTypeError
+from .entry import Entry, Meta
+from .primitive import check_step, checked_data, checked_tags, emit, listening
+
+T = TypeVar("T")
+
+mark_p = Primitive("log_grad")
+mark_p.multiple_results = True
+
+
+@dataclasses.dataclass(frozen=True)
+class _Note:
+    """What will be logged about a number of arrays."""
+
+    name: str
+    tree: Any
+    steps: tuple[str, ...]
+    meta: Meta
+
+
+def log_grad(
+    name: str, x: T, *, tags: str | Iterable[str] = (), explicit: bool = False, **steps: Any
+) -> T:
+    """Return `x` as it is, and log its cotangent under a name in the backward pass.
+
+    For that, `spool` or `tap` has to be outside of what differentiates: `tap(jax.grad(f))`. In
+    loops, the entries come in the order of the backward pass, the last iteration first.
+
+    Args:
+        name: The key of the log.
+        x: An array of numbers that have a derivative, or a pytree of them.
+        tags: As in `log`.
+        explicit: As in `log`.
+        **steps: Named steps, as in `log`: those of the forward pass.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> def f(x):
+        ...     x = spoolax.log_grad("dx", x)
+        ...     return x**3
+        >>> slope, logs = spoolax.spool(jax.grad(f))(2.0)
+        >>> float(slope), float(logs["dx"])
+        (12.0, 12.0)
+    """
+    if not isinstance(name, str):
+        raise LogTypeError(
+            "`log_grad` takes a name, and then the value: `x = spoolax.log_grad('dx', x)`."
+        )
+    checked_data({name: x}, "")
+    for step, value in steps.items():
+        check_step(step, value)
+    given = checked_tags(tags)
+    leaves, tree = jax.tree.flatten(x)
+    leaves = [jnp.asarray(leaf) for leaf in leaves]
+    for leaf in leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise LogTypeError(
+                f"`log_grad({name!r}, ...)` got an array of {leaf.dtype}, which has no derivative. "
+                "Give it floating-point numbers only."
+            )
+    if listening.value is None or not leaves:
+        return x
+    frame = sys._getframe(1)
+    meta = Meta(given, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+    note = _Note(name, tree, tuple(steps), meta)
+    outs = mark_p.bind(*leaves, *map(jnp.asarray, steps.values()), note=note)
+    return jax.tree.unflatten(tree, outs)  # type: ignore[no-any-return]
+
+
+def _identity(*values: Any, note: _Note) -> list[Any]:
+    return list(values[: note.tree.num_leaves])
+
+
+def _batch(axis_data: Any, values: Sequence[Any], axes: Sequence[Any], *, note: _Note) -> Any:
+    # As for `log`: a batch is one entry, with one more axis of lanes in front.
+    size = axis_data.size
+    front = [
+        jnp.broadcast_to(x[None], (size, *jnp.shape(x)))
+        if axis is None
+        else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(values, axes, strict=True)
+    ]
+    meta = dataclasses.replace(note.meta, lanes=(size, *note.meta.lanes))
+    outs = mark_p.bind(*front, note=dataclasses.replace(note, meta=meta))
+    return outs, [0] * len(outs)
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, note: _Note) -> Any:
+    count = note.tree.num_leaves
+    outs, steps = list(primals[:count]), primals[count:]
+    if all(map(compat.is_zero, tangents[:count])):
+        return outs, list(tangents[:count])
+    given = [compat.instantiate(t) for t in tangents[:count]]
+    return outs, mark_p.bind(*given, *steps, note=note)
+
+
+def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any]:
+    count = note.tree.num_leaves
+    given = [compat.instantiate(ct) for ct in cotangents]
+    if listening.value is not None:
+        steps = dict(zip(note.steps, values[count:], strict=True))
+        value = jax.tree.unflatten(note.tree, given)
+        emit((Entry({note.name: value}, steps, None, note.meta),))
+    return [*given, *[None] * (len(values) - count)]
+
+
+compat.register_identity(mark_p, _identity, batch=_batch, jvp=_jvp, transpose=_transpose)

@@ -1,0 +1,188 @@
+"""What one executed `log` call says, as a pytree, before anybody has collected it.
+
+An `Entry` is one call. Entries that came out of a loop stand in a `Loop`, whose arrays have the
+iterations as a leading axis. The shape of every array in an entry is
+
+    (*meta.times, *meta.lanes, *shape of the logged value)
+
+with one axis per enclosing `Loop`, then one per `vmap` (outermost first) or device axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .._jax.compat import zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class Meta:
+    """What is known about an entry when the program is traced."""
+
+    tags: tuple[str, ...] = ()
+    explicit: bool = False
+    times: tuple[int, ...] = ()
+    lanes: tuple[int, ...] = ()
+    # A while loop inside of a checkpointed function is run again in the backward pass, with its
+    # logs. Entries with the same token may be such repetitions of each other.
+    token: int | None = dataclasses.field(default=None, compare=False)
+    # Listeners that it belongs to already, and whether others may have it too.
+    taps: tuple[Any, ...] = ()
+    taken: bool = False
+    rare: bool = False  # It hardly ever happens, so it is worth a call of the host by itself.
+    about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
+    # Under `shard_map`: the devices along the outermost axis of lanes.
+    devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    site: str = dataclasses.field(default="", compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One `log` call: values by key, named steps, and whether (and in which lanes) it happened."""
+
+    data: dict[str, Any]
+    steps: dict[str, Any]
+    mask: Any  # None: it certainly happened, in every lane.
+    meta: Meta
+
+    def replace(self, **changes: Any) -> Entry:
+        return dataclasses.replace(self, **changes)
+
+
+def _flatten(entry: Entry) -> tuple[Any, Any]:
+    # Not as dictionaries, which JAX would sort: keys stay in the order of the `log` call.
+    children = (tuple(entry.data.values()), tuple(entry.steps.values()), entry.mask)
+    return children, (tuple(entry.data), tuple(entry.steps), entry.meta)
+
+
+def _unflatten(aux: Any, children: Any) -> Entry:
+    (keys, names, meta), (values, counts, mask) = aux, children
+    data, steps = zip(keys, values, strict=True), zip(names, counts, strict=True)
+    return Entry(dict(data), dict(steps), mask, meta)
+
+
+jax.tree_util.register_pytree_node(Entry, _flatten, _unflatten)
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """The name of a loop, unique among those beside it. It makes no difference to the type."""
+
+    name: str = dataclasses.field(compare=False)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """What the iterations of a loop logged: every array has them as a leading axis."""
+
+    body: tuple[Node, ...]
+    label: Label = dataclasses.field(metadata={"static": True})
+
+
+Node: TypeAlias = Entry | Loop
+Nodes: TypeAlias = tuple[Node, ...]
+
+
+def map_entries(change: Callable[[Entry], Entry], nodes: Sequence[Node]) -> Nodes:
+    """Apply `change` to every entry."""
+    return tuple(
+        change(node)
+        if isinstance(node, Entry)
+        else Loop(map_entries(change, node.body), node.label)
+        for node in nodes
+    )
+
+
+def entries(nodes: Sequence[Node]) -> list[Entry]:
+    """List every entry, in program order."""
+    return [
+        entry
+        for node in nodes
+        for entry in ([node] if isinstance(node, Entry) else entries(node.body))
+    ]
+
+
+def stacked(nodes: Sequence[Node], length: int, reverse: bool, name: str) -> Nodes:
+    """Wrap what a scan stacked. Entries are in execution order, so a reverse scan is flipped."""
+    if not nodes:
+        return ()
+
+    def deepen(entry: Entry) -> Entry:
+        return entry.replace(
+            meta=dataclasses.replace(entry.meta, times=(length, *entry.meta.times))
+        )
+
+    if reverse:
+        nodes = jax.tree.map(lambda x: jnp.flip(x, 0), tuple(nodes))
+    return (Loop(map_entries(deepen, nodes), Label(name)),)
+
+
+def masked(nodes: Sequence[Node], flag: Any) -> Nodes:
+    """Say that these entries happened only where `flag` (a scalar) is true."""
+
+    def narrow(entry: Entry) -> Entry:
+        shape = (*entry.meta.times, *entry.meta.lanes)
+        mask = jnp.broadcast_to(flag, shape)
+        return entry.replace(mask=mask if entry.mask is None else entry.mask & mask)
+
+    return map_entries(narrow, nodes)
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Say whether two trees of values (or of shapes) have the same structure and types."""
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        x.shape == y.shape and x.dtype == y.dtype
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def absent(node: Any) -> Any:
+    """Return a node of the given types that did not happen."""
+    (empty,) = masked(jax.tree.map(zeros, (node,)), False)
+    return empty
+
+
+def widen(x: Any, times: int, lanes: tuple[int, ...], wanted: tuple[int, ...]) -> Any:
+    """Give an array, with `times` leading axes and then `lanes`, the lanes that are `wanted`."""
+    if lanes == wanted:
+        return x
+    shape = jnp.shape(x)
+    if needs_mask(lanes, wanted):
+        room = jnp.broadcast_to(
+            zeros(jax.typeof(x).update(shape=())),
+            (*shape[:times], *wanted, *shape[times + len(lanes) :]),
+        )
+        return lax.dynamic_update_slice(room, x, (0,) * room.ndim)
+    (places,) = embeddings(lanes, wanted)
+    missing = [times + i for i in range(len(wanted)) if i not in places]
+    target = (*shape[:times], *wanted, *shape[times + len(lanes) :])
+    return jnp.broadcast_to(jnp.expand_dims(x, missing), target)
+
+
+def needs_mask(lanes: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Say whether `wanted` has as many axes of lanes, but more lanes on them."""
+    return len(lanes) == len(wanted) and lanes != wanted
+
+
+def mask_for(entry: Entry, wanted: tuple[int, ...]) -> Any:
+    """The mask of an entry, made explicit if it is to get lanes that it does not have."""
+    if entry.mask is None and needs_mask(entry.meta.lanes, wanted):
+        return jnp.ones((*entry.meta.times, *entry.meta.lanes), jnp.bool_)
+    return entry.mask
+
+
+def embeddings(few: tuple[int, ...], many: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """List the ways in which `few` can be found in `many`, in order."""
+    return [
+        places
+        for places in itertools.combinations(range(len(many)), len(few))
+        if tuple(many[i] for i in places) == few
+    ]

@@ -1,0 +1,343 @@
+"""What was logged: values by key, with their steps and their validity.
+
+A `LogDict` is an ordinary dictionary and a pytree, so it can be returned from jitted functions,
+mapped over and printed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from ..errors import LogTypeError
+from . import tables as _tables
+from . import text as _show
+from .reductions import How
+from .series import Series
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where and when an entry was logged: `logs.origin` of what a callback of `tap` gets.
+
+    Of a batch of entries, `iteration` is an array with a row for each.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> def f(x):
+        ...     def body(x, _):
+        ...         spoolax.log({"x": x}, tags="demo")
+        ...         return 2 * x, None
+        ...     return jax.lax.scan(body, x, length=3)[0]
+        >>> def show(logs):
+        ...     print(logs.origin.path, logs.origin.iteration, logs.origin.tags)
+        >>> y = spoolax.tap(f, show)(1.0); spoolax.flush()
+        scan[0] (0,) ('demo',)
+        scan[0] (1,) ('demo',)
+        scan[0] (2,) ('demo',)
+    """
+
+    path: str  # The loops around the `log` call, such as "scan[0]/while[1]"; "" outside of loops.
+    iteration: Any  # The iteration of each of them.
+    lanes: tuple[int, ...]  # The sizes of the vmaps around it, which are axes of what was logged.
+    device: str | tuple[str, ...] | None  # Several under `shard_map`: one for each lane.
+    time: float  # When it reached the host, as `time.time()`.
+    tags: tuple[str, ...]
+    site: str  # The line of the `log` call.
+
+
+class LogDict(dict[str, Any]):
+    """What was logged, by key.
+
+    A key that was logged once has the value that was logged; one that was logged in a loop, or
+    more than once, has one leading axis in execution order (`key in logs.stacked`).
+
+    Examples:
+        >>> import spoolax, jax
+        >>> def f(x):
+        ...     def body(x, i):
+        ...         spoolax.log({"x": x}, step=i)
+        ...         return 2 * x, None
+        ...     return jax.lax.scan(body, x, jax.numpy.arange(4))[0]
+        >>> y, logs = spoolax.spool(f)(1.0)
+        >>> logs
+        LogDict(
+          x: float32[4] = 1 2 4 8  (step 0 ... 3)
+        )
+        >>> logs.step["x"].tolist()
+        [0, 1, 2, 3]
+        >>> logs.slice[::2]["x"].tolist()
+        [1.0, 4.0]
+        >>> float(logs.reduce("max")["x"])
+        8.0
+    """
+
+    steps: dict[str, dict[str, Any]]
+    stacked: frozenset[str]
+
+    def __init__(
+        self,
+        values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        *,
+        steps: Mapping[str, Mapping[str, Any]] | None = None,
+        valid: Mapping[str, Any] | None = None,
+        dropped: Mapping[str, Any] | None = None,
+        stacked: Iterable[str] = (),
+    ) -> None:
+        super().__init__(values)
+        self.steps = {name: dict(by_key) for name, by_key in (steps or {}).items()}
+        self.stacked = frozenset(stacked)
+        self._valid = dict(valid or {})
+        self._dropped = dict(dropped or {})
+        self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
+        self._origin: Origin | Callable[[], Origin | None] | None = None
+
+    def __getattr__(self, name: str) -> dict[str, Any]:
+        steps: dict[str, dict[str, Any]] = self.__dict__.get("steps", {})
+        if name in steps:
+            return steps[name]
+        known = ", ".join(f"`{step}`" for step in steps) or "none"
+        raise AttributeError(f"LogDict has no step or attribute `{name}`; its steps are: {known}.")
+
+    def __missing__(self, key: str) -> Any:
+        known = ", ".join(map(repr, self)) or "nothing"
+        raise KeyError(f"{key!r} was not logged; what was: {known}")
+
+    @property
+    def valid(self) -> dict[str, Any]:
+        """Which entries of each key are real, and in which lanes."""
+        return {key: self.series(key).mask for key in self}
+
+    @property
+    def dropped(self) -> dict[str, Any]:
+        """How many entries of each key did not fit into `capacity`."""
+        return {key: self._dropped.get(key, 0) for key in self}
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where and when it was logged, if it came out of a running program through `tap`."""
+        origin = self.__dict__.get("_origin")
+        if callable(origin):  # Not made before somebody asks.
+            origin = self._origin = origin()
+        return origin
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_origin": self.origin}
+
+    def __add__(self, other: LogDict) -> LogDict:
+        """Concatenate in time: the entries of `other` come after ours."""
+        if not isinstance(other, LogDict):
+            return NotImplemented
+        mine, theirs = self._all(), other._all()
+        joined = {key: mine[key].join(theirs[key], key) for key in mine if key in theirs}
+        return from_series({**mine, **theirs, **joined})
+
+    def __radd__(self, other: Any) -> LogDict:
+        return self if other == 0 else NotImplemented  # So that `sum` works.
+
+    def __or__(self, other: Any) -> LogDict:  # type: ignore[override]
+        """Merge: a key that both have is taken from `other`."""
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        theirs = other if isinstance(other, LogDict) else LogDict(other)
+        return from_series({**self._all(), **theirs._all()})
+
+    def copy(self) -> LogDict:
+        """Return a LogDict with the same arrays."""
+        return self._like(self._all())
+
+    def filter(self, *names: str | Iterable[str] | Callable[[str], bool]) -> LogDict:
+        """Keep the keys that match one of `names`: names, glob patterns, or functions of the key.
+
+        Examples:
+            >>> logs = LogDict({"train/loss": 1.0, "train/lr": 0.1, "eval/loss": 2.0})
+            >>> list(logs.filter("train/*"))
+            ['train/loss', 'train/lr']
+        """
+        tests = [_as_test(name) for name in names]
+        chosen = {key: one for key, one in self._all().items() if any(t(key) for t in tests)}
+        return self._like(chosen)
+
+    def prefix(self, prefix: str) -> LogDict:
+        """Put `prefix` in front of every key.
+
+        Examples:
+            >>> LogDict({"loss": 1.0}).prefix("train/")["train/loss"]
+            1.0
+        """
+        return self._like({f"{prefix}{key}": one for key, one in self._all().items()})
+
+    def map(self, change: Callable[[Any], Any]) -> LogDict:
+        """Apply a function to every array of values, and leave steps and validity alone.
+
+        `jax.tree.map` would change those as well.
+
+        Examples:
+            >>> LogDict({"loss": 1.0}).map(lambda x: 2 * x)["loss"]
+            2.0
+        """
+        logs = self.copy()
+        dict.update(logs, {key: jax.tree.map(change, value) for key, value in self.items()})
+        return logs
+
+    @property
+    def slice(self) -> _Slicer:
+        """Take entries by their number, for every key with a time axis: `logs.slice[10:20:2]`."""
+        return _Slicer(self)
+
+    def reduce(self, how: How) -> LogDict:
+        """Fold the entries of every key into one, as `spool(f, reduce=how)` would have done."""
+        return from_series({key: one.fold(how) for key, one in self._all().items()})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a DataFrame: one row per entry, one column per number in an entry.
+
+        Needs the extra `spoolax[pandas]`. Rows are matched by the named steps that keys share.
+        Without any, keys must have the same number of entries. What was logged once, outside of
+        loops, is in `frame.attrs` if other keys have a time axis.
+
+        Examples:
+            >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])
+            >>> logs.to_pandas()["loss"].tolist()
+            [3.0, 1.0]
+        """
+        return _tables.to_pandas(self)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return a Dataset with one variable per array, and the steps as coordinates.
+
+        Needs the extra `spoolax[xarray]`. Keys with the same steps (or, without steps, of the same
+        length) share a time axis. If there is one in all, it is called `entry`, and else
+        `entry_<first key>`; lanes are called `lane_0`, `lane_1`, ...
+
+        Examples:
+            >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])
+            >>> logs.to_xarray()["loss"].dims
+            ('entry',)
+        """
+        return _tables.to_xarray(self)
+
+    def __repr__(self) -> str:
+        return _show.as_text(self)
+
+    def _repr_html_(self) -> str:
+        return _show.as_html(self)
+
+    def series(self, key: str) -> Series:
+        """Return one key with everything that is known about it."""
+        lanes, own = self._axes.get(key, (0, None))
+        return Series(
+            self[key],
+            {name: by_key[key] for name, by_key in self.steps.items() if key in by_key},
+            self._valid.get(key),
+            self._dropped.get(key),
+            key in self.stacked,
+            lanes,
+            own,
+        )
+
+    def _all(self) -> dict[str, Series]:
+        return {key: self.series(key) for key in self}
+
+    def _like(self, series: Mapping[str, Series]) -> LogDict:
+        """The same entries, with other keys."""
+        logs = from_series(series)
+        logs._origin = self.__dict__.get("_origin")
+        return logs
+
+
+def from_series(series: Mapping[str, Series]) -> LogDict:
+    """Make a LogDict of its keys."""
+    steps: dict[str, dict[str, Any]] = {}
+    for key, one in series.items():
+        for name, at in one.steps.items():
+            steps.setdefault(name, {})[key] = at
+    logs = LogDict(
+        {key: one.value for key, one in series.items()},
+        steps=steps,
+        valid={key: one.valid for key, one in series.items() if one.valid is not None},
+        dropped={key: one.dropped for key, one in series.items() if one.dropped is not None},
+        stacked=(key for key, one in series.items() if one.stacked),
+    )
+    logs._axes = {key: (one.lanes, one.own) for key, one in series.items()}
+    return logs
+
+
+def _as_test(name: str | Iterable[str] | Callable[[str], bool]) -> Callable[[str], bool]:
+    if callable(name):
+        return name
+    names = (name,) if isinstance(name, str) else tuple(name)
+    return lambda key: any(matches(key, one) for one in names)
+
+
+def matches(key: str, name: str) -> bool:
+    """Say whether a key is meant by a name or glob pattern."""
+    return key == name or fnmatch.fnmatchcase(key, name)
+
+
+class _Slicer:
+    def __init__(self, logs: LogDict) -> None:
+        self._logs = logs
+
+    def __getitem__(self, index: slice) -> LogDict:
+        if not isinstance(index, slice):
+            raise LogTypeError(
+                f"`logs.slice[...]` takes a slice such as `logs.slice[10:20]`, not {index!r}. "
+                "For one entry write `logs.slice[i:i + 1]`."
+            )
+        return from_series({key: one.cut(index) for key, one in self._logs._all().items()})
+
+
+def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
+    # Keys and steps keep their order, which JAX would lose with dictionaries.
+    children = (*logs.values(), tuple(logs.steps.values()), logs._valid, logs._dropped)
+    return children, (tuple(logs), tuple(logs.steps), logs.stacked, _Aside(logs._axes))
+
+
+def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
+    children, aux = _flatten(logs)
+    names = [
+        *map(jax.tree_util.DictKey, logs),
+        *map(jax.tree_util.GetAttrKey, ("steps", "valid", "dropped")),
+    ]
+    return list(zip(names, children, strict=True)), aux
+
+
+def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
+    # Not through __init__: this runs on every call of a spooled function.
+    keys, names, stacked, aside = aux
+    logs = LogDict.__new__(LogDict)
+    dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
+    steps, valid, dropped = children[-3:]
+    logs.__dict__ = {
+        "steps": dict(zip(names, steps)) if names else {},  # noqa: B905 (they are as many)
+        "stacked": stacked,
+        "_valid": valid,
+        "_dropped": dropped,
+        "_axes": aside.axes,
+    }
+    return logs
+
+
+class _Aside:
+    """How to read the axes of a LogDict. It makes no difference to the type of the tree."""
+
+    def __init__(self, axes: dict[str, tuple[int, int | None]]) -> None:
+        self.axes = axes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Aside)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+jax.tree_util.register_pytree_with_keys(LogDict, _flatten_with_keys, _unflatten, _flatten)

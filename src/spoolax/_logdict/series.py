@@ -1,0 +1,142 @@
+"""One key of a `LogDict`, with everything that is known about it.
+
+The axes of its arrays are, from the front: those that `vmap` or `scan` put around a call of
+`spool`; time, if the key is `stacked`; `lanes`, of a `vmap` inside of it; and those of one entry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import MixedKeyError
+from . import reductions as _reduce
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """The entries of a key."""
+
+    value: Any
+    steps: dict[str, Any] = dataclasses.field(default_factory=dict)
+    valid: Any = None  # None: everything is.
+    dropped: Any = None  # None: nothing was.
+    stacked: bool = False
+    lanes: int = 0
+    own: int | None = None  # The axes of one entry, in the first array. None: all but time.
+
+    @property
+    def axis(self) -> int:
+        """Where time is, or would be."""
+        own = np.ndim(self._first) - self.stacked if self.own is None else self.own
+        return np.ndim(self._first) - own - self.lanes - self.stacked
+
+    @property
+    def mask(self) -> Any:
+        """Which entries are real, in which lanes."""
+        if self.valid is not None:
+            return self.valid
+        return np.ones(np.shape(self._first)[: self.axis + self.stacked + self.lanes], bool)
+
+    @property
+    def _first(self) -> Any:
+        return jax.tree.leaves(self.value)[0]
+
+    def map(self, change: Callable[[Any], Any], **changes: Any) -> Series:
+        """Apply `change` to every array: values, steps and mask."""
+        value, steps, valid = jax.tree.map(change, (self.value, self.steps, self.valid))
+        return dataclasses.replace(self, value=value, steps=steps, valid=valid, **changes)
+
+    def with_time(self) -> Series:
+        """Make a series of a single entry."""
+        if self.stacked:
+            return self
+        axis = self.axis
+        return self.map(
+            lambda x: jnp.expand_dims(jnp.asarray(x), axis),
+            stacked=True,
+            own=np.ndim(self._first) - axis - self.lanes,
+        )
+
+    def time_first(self) -> Series:
+        """Put time in front of all other axes."""
+        series = self.with_time()
+        axis = series.axis
+        own = np.ndim(series._first) - axis - series.lanes - 1
+        if axis == 0:
+            return series
+        return series.map(
+            lambda x: jnp.moveaxis(jnp.asarray(x), axis, 0), lanes=series.lanes + axis, own=own
+        )
+
+    def cut(self, index: slice) -> Series:
+        """Take some of the entries."""
+        if not self.stacked:
+            return self
+        place = (slice(None),) * self.axis + (index,)
+        return self.map(lambda x: x[place])
+
+    def join(self, other: Series, key: str) -> Series:
+        """Put the entries of `other` after these."""
+        a, b = self.with_time(), other.with_time()
+        if a.axis != b.axis or _types(a) != _types(b):
+            raise MixedKeyError(
+                f"Cannot join the logs of {key!r}: one side has entries of {_types(a)}, the other "
+                f"of {_types(b)}. Rename one side with `.prefix`, or convert it first."
+            )
+        if set(a.steps) != set(b.steps):
+            only = ", ".join(f"`{name}`" for name in sorted(set(a.steps) ^ set(b.steps)))
+            raise MixedKeyError(
+                f"Cannot join the logs of {key!r}: only one side has the step {only}. "
+                "Log both with the same steps, or rename one side with `.prefix`."
+            )
+        if a.valid is not None or b.valid is not None:
+            a, b = (dataclasses.replace(s, valid=s.mask) for s in (a, b))
+        value, steps, valid = jax.tree.map(
+            lambda x, y: _concatenate(x, y, a.axis),
+            (a.value, a.steps, a.valid),
+            (b.value, b.steps, b.valid),
+        )
+        counts = [s.dropped for s in (a, b) if s.dropped is not None]
+        dropped = sum(counts) if counts else None
+        return dataclasses.replace(a, value=value, steps=steps, valid=valid, dropped=dropped)
+
+    def fold(self, how: _reduce.How) -> Series:
+        """Fold all entries into one."""
+        series = self.time_first()
+        mask = None if series.valid is None else jnp.asarray(series.valid)
+        lanes = np.shape(series.mask)[1:]
+
+        def folded(x: Any, how: _reduce.How) -> Any:
+            return _reduce.over_rows(how, jnp.asarray(x), mask, lanes)
+
+        when = "first" if how == "first" else "last"
+        return Series(
+            jax.tree.map(lambda x: folded(x, how), series.value),
+            jax.tree.map(lambda x: folded(x, when), series.steps),
+            None if mask is None else jnp.any(mask, 0),
+            self.dropped,
+            own=np.ndim(series._first) - 1 - len(lanes),
+        )
+
+
+def _types(series: Series) -> str:
+    """The types of one entry in words."""
+    axis = series.axis
+
+    def one(x: Any) -> str:
+        shape = [size for i, size in enumerate(np.shape(x)) if i != axis]
+        return f"{jnp.asarray(x).dtype}[{','.join(map(str, shape))}]"
+
+    return str(jax.tree.map(one, series.value)).replace("'", "")
+
+
+def _concatenate(a: Any, b: Any, axis: int) -> Any:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.concatenate([a, b], axis)
+    return jnp.concatenate([jnp.asarray(a), jnp.asarray(b)], axis)

@@ -1,0 +1,105 @@
+"""`LogDict`s as text that a person can read."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from .tables import plain
+
+if TYPE_CHECKING:
+    from .logdict import LogDict
+
+SHOWN = 4
+
+
+def as_text(logs: LogDict) -> str:
+    """One line for each key: type, first and last values, steps."""
+    if not logs:
+        return "LogDict()"
+    return "\n".join(["LogDict(", *(f"  {key}: {_describe(logs, key)}" for key in logs), ")"])
+
+
+def as_html(logs: LogDict) -> str:
+    """The same as a table."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{html.escape(key)}</th>'
+        f'<td style="text-align:left">{html.escape(_describe(logs, key))}</td></tr>'
+        for key in logs
+    )
+    return f"<table>{rows}</table>"
+
+
+def as_line(logs: LogDict) -> str:
+    """One entry on one line: its steps, then its values."""
+    words = []
+    for name, by_key in logs.steps.items():
+        first = next(iter(by_key))
+        words.append(f"{name}={_values(by_key[first], logs.series(first).mask)}")
+    for key, value in logs.items():
+        mask = logs.series(key).mask
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value):
+            words.append(f"{key}{jax.tree_util.keystr(path)}={_values(leaf, mask)}")
+    return "  ".join(words)
+
+
+def _values(leaf: Any, mask: Any) -> str:
+    numbers = plain(leaf)
+    if numbers.ndim == 0:
+        return _number(numbers[()], 7)
+    if numbers.size <= 2 * SHOWN:
+        real = np.reshape(mask, np.shape(mask) + (1,) * (numbers.ndim - np.ndim(mask)))
+        shown = np.where(real, np.vectorize(_number, otypes=[object])(numbers), "-")
+        return np.array2string(
+            shown, separator=" ", formatter={"all": str}, max_line_width=10**6
+        ).replace("\n", "")
+    shape = ",".join(map(str, numbers.shape))
+    return f"{numbers.dtype}[{shape}]({_ends(leaf, mask)})"
+
+
+def _describe(logs: LogDict, key: str) -> str:
+    leaves = jax.tree_util.tree_leaves_with_path(logs[key])
+    one = logs.series(key)
+    cells = [
+        f"{jax.tree_util.keystr(path)} {_array(leaf, one.mask)}".lstrip()
+        for path, leaf in leaves[:SHOWN]
+    ]
+    if len(leaves) > SHOWN:
+        cells.append(f"and {len(leaves) - SHOWN} more arrays")
+    notes = [f"{name} {_ends(at, one.mask)}" for name, at in one.steps.items()]
+    for count, what in ((_total(logs.dropped[key]), "dropped"), (_invalid(one.mask), "invalid")):
+        if count:
+            notes.append(f"{count} {what}")
+    return ", ".join(cells) + (f"  ({', '.join(notes)})" if notes else "")
+
+
+def _array(leaf: Any, mask: Any) -> str:
+    if not hasattr(leaf, "dtype"):
+        return repr(leaf)
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}] = {_ends(leaf, mask)}"
+
+
+def _ends(leaf: Any, mask: Any) -> str:
+    """The first and last numbers among those that are real."""
+    if isinstance(leaf, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
+        return "(traced)"
+    numbers = plain(leaf)
+    flat = numbers.reshape(-1) if np.all(mask) else numbers[np.asarray(mask)].reshape(-1)
+    if flat.size <= SHOWN:
+        return " ".join(map(_number, flat)) or "(empty)"
+    return f"{_number(flat[0])} ... {_number(flat[-1])}"
+
+
+def _number(x: Any, digits: int = 4) -> str:
+    return f"{x:.{digits}g}" if np.issubdtype(np.asarray(x).dtype, np.inexact) else str(x)
+
+
+def _invalid(mask: Any) -> int:
+    return 0 if isinstance(mask, jax.core.Tracer) else int(np.size(mask) - np.sum(mask))
+
+
+def _total(count: Any) -> int:
+    return 0 if isinstance(count, jax.core.Tracer) else int(np.sum(count))

@@ -1,0 +1,129 @@
+"""Make a `LogDict` of what was collected: first with static shapes, then of what happened."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax import compat as compat
+from .._listen.fold import Result, Row, unraw
+from .._listen.plan import Plan, restrict
+from .._log.entry import Entry, Node, Nodes, mask_for, widen
+from .._logdict.logdict import LogDict, from_series
+from .._logdict.series import Series
+
+
+def assemble(
+    plans: dict[str, Plan], nodes: Nodes, folded: dict[str, Result], prefix: str
+) -> LogDict:
+    """Join what scans stacked and what was folded, in the order in which keys first appear."""
+
+    def wanted(key: str) -> Callable[[str, Entry], bool]:
+        return lambda name, entry: name == key
+
+    series = {}
+    for key, plan in plans.items():
+        if plan.stacked:
+            value, steps, valid, is_series = _joined(restrict(nodes, wanted(key)), plan)
+            dropped = None
+        else:
+            value, steps, valid, lost = folded[key]
+            is_series = bool(plan.capacity)
+            dropped = lost if plan.overflow in ("first", "last", "thin") else None
+        series[prefix + key] = Series(
+            value,
+            {name: steps[name] for name in plan.step_names},
+            valid,
+            dropped,
+            is_series,
+            lanes=len(plan.lanes),
+            own=len(jax.tree.leaves(plan.value)[0].shape) - len(plan.lanes),
+        )
+    return from_series(series)
+
+
+def _joined(nodes: Nodes, plan: Plan) -> tuple[Any, Any, Any, bool]:
+    """Join the entries of a key; a single one that certainly happened stays as it was logged."""
+    if len(nodes) == 1 and isinstance(nodes[0], Entry) and nodes[0].mask is None:
+        return nodes[0].data[plan.key], nodes[0].steps, None, False
+    return (*_rows(nodes, plan), True)
+
+
+def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, Any]:
+    """Join the entries of a key along one axis, behind `depth` axes of enclosing loops."""
+    pieces = []
+    for node in nodes:
+        if isinstance(node, Entry):
+            piece = (node.data[plan.key], node.steps, mask_for(node, plan.lanes))
+            piece = jax.tree.map(lambda x: widen(x, depth, node.meta.lanes, plan.lanes), piece)
+            pieces.append(jax.tree.map(lambda x: jnp.expand_dims(x, depth), piece))
+        else:
+            piece = _rows(node.body, plan, depth + 1)
+            pieces.append(jax.tree.map(lambda x: _merge_axes(x, depth), piece))
+    masked = any(mask is not None for _, _, mask in pieces)
+    if masked:
+        pieces = [(v, s, _full_mask(v, m, depth, plan.lanes)) for v, s, m in pieces]
+    value, steps, mask = jax.tree.map(lambda *xs: jnp.concatenate(xs, depth), *pieces)
+    return value, steps, mask
+
+
+def _merge_axes(x: Any, axis: int) -> Any:
+    shape = x.shape
+    return jnp.reshape(x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def _full_mask(value: Any, mask: Any, depth: int, lanes: tuple[int, ...]) -> Any:
+    if mask is not None:
+        return mask
+    rows = jax.tree.leaves(value)[0].shape[: depth + 1]
+    return jnp.ones((*rows, *lanes), jnp.bool_)
+
+
+def with_spilled(logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, Plan]) -> LogDict:
+    """Put what came to the host while the program ran in front of what was left at its end.
+
+    `spilled` and `plans` are by the names that keys have in `logs`.
+    """
+    series = {key: logs.series(key) for key in logs}
+    for key, chunks in spilled.items():
+        one = series[key]
+        last = jax.device_get(Row(jax.tree.map(compat.raw, one.value), one.steps, one.mask))
+        rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
+        joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
+        value = unraw(joined.value, plans[key].value)
+        series[key] = dataclasses.replace(one, value=value, steps=joined.steps, valid=joined.mask)
+    return from_series(series)
+
+
+def _chunk_mask(row: Row, like: Any) -> Any:
+    # A chunk is full, so without a mask of lanes all of it is real.
+    if row.mask is not None:
+        return row.mask
+    return np.ones((len(jax.tree.leaves(row)[0]), *like.shape[1:]), bool)
+
+
+def happened(logs: LogDict) -> LogDict:
+    """Keep only the entries that happened, in at least one lane. Works on the host."""
+    series = {key: logs.series(key) for key in logs}
+    for key, mask in jax.device_get(logs._valid).items():
+        one = series[key]
+        if one.stacked:
+            kept = mask.any(tuple(range(1, mask.ndim)))
+            mask = mask[kept]
+            one = one.map(lambda x: _take(x, kept))
+        valid = None if mask.all() else jnp.asarray(mask)
+        series[key] = dataclasses.replace(one, valid=valid)
+    return from_series(series)
+
+
+def _take(rows: Any, kept: Any) -> Any:
+    if compat.is_key(rows):
+        return compat.as_key(_take(jax.random.key_data(rows), kept), rows.dtype)
+    if kept.all():
+        return jnp.asarray(rows)
+    return jnp.asarray(np.asarray(rows)[kept])

@@ -1,0 +1,315 @@
+"""Make `LogDict`s of rows that have arrived on the host, and hand them to callbacks in order."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from .._log.entry import Entry, Loop, Meta, Node, Nodes, entries
+from .._logdict.logdict import LogDict, Origin
+from .._walk.interpret import MOST_UNROLLED
+from .host import Run, Sink
+from .reel import KeyData, Layout, Reel, Rows
+
+
+class Group:
+    """Entries that are logged together: the rows of a reel, and the loop that they come from."""
+
+    def __init__(
+        self, nodes: Nodes, path: tuple[str, ...], most: int | None, counted: bool
+    ) -> None:
+        self.nodes, self.path, self.most = nodes, path, most
+        # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
+        # `counted` by the iterations of the one loop that they are in.
+        self.counted = counted
+        self.layout = Layout(0 if counted else 1 + len(path), nodes)
+        self.capacity = min(self.layout.capacity, most or self.layout.capacity)
+        self.taps = frozenset(tap for one in entries(nodes) for tap in one.meta.taps)
+        self.is_rare = any(one.meta.rare for one in entries(nodes))
+        self.entries = sum(_size(node, 0) for node in nodes)  # In a row, at most.
+
+    def start(self) -> Reel:
+        """Make an empty reel. An unrolled loop may fill a few more rows than its capacity."""
+        return self.layout.start(self.capacity + MOST_UNROLLED)
+
+
+class Part(NamedTuple):
+    """Rows of a group."""
+
+    group: Group
+    rows: Rows
+    first: int  # The iteration of the first of them, if they are counted.
+
+
+class Piece(NamedTuple):
+    """What one `log` call of the program logged, entry by entry in the order of `order`."""
+
+    path: str
+    meta: Meta
+    order: np.ndarray[Any, Any]
+    iterations: np.ndarray[Any, Any]
+    data: dict[str, Any]
+    steps: dict[str, Any]
+    mask: Any  # None: they happened in all lanes.
+
+
+def happened(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -> int:
+    """Count the entries that a sink would have got."""
+    pieces = (piece for part in parts for piece in _pieces(part))
+    return sum(len(piece.order) for piece in pieces if wanted(piece.meta) is not None)
+
+
+def deliver(
+    parts: Sequence[Part], run: Run, sink: Sink, wanted: Callable[[Meta], str | None], when: float
+) -> Iterator[None]:
+    """Call the sink's callback, and pause after each time.
+
+    `wanted` says whether the sink wants an entry, and which prefix its keys get.
+    """
+    pieces = [piece for part in parts for piece in _pieces(part)]
+    mine = [
+        piece._replace(data={prefix + key: value for key, value in piece.data.items()})
+        for piece in pieces
+        if (prefix := wanted(piece.meta)) is not None and len(piece.order)
+    ]
+    for logs in _batches(mine, run, when) if sink.batch else _singles(mine, run, when):
+        if sink in run.done_with:
+            return
+        sink.call(run, logs)
+        yield
+
+
+def _pieces(part: Part) -> list[Piece]:
+    """Take the rows of a group apart, by `log` call."""
+    header, nodes = part.group.layout.unpack(part.rows)
+    if part.group.counted:
+        count = np.arange(len(part.rows.words), dtype=np.int32)
+        header = np.stack([count, count + part.first], 1)
+    # Rows are ordered by their number, and what is in a row as in `nodes`.
+    order = header[:, 0].astype(np.int64) << 32
+    pieces: list[Piece] = []
+    _walk(nodes, part.group.path, order, header[:, 1:], pieces)
+    return pieces
+
+
+def _walk(
+    nodes: Sequence[Node],
+    path: tuple[str, ...],
+    order: np.ndarray[Any, Any],
+    iterations: np.ndarray[Any, Any],
+    pieces: list[Piece],
+) -> None:
+    """Add the pieces of nodes. `order` and `iterations` have an axis of rows, and one per loop."""
+    start, depth = 0, order.ndim - 1
+    for node in nodes:
+        if isinstance(node, Entry):
+            pieces.append(_piece(node, path, order + start, iterations))
+        else:
+            length = _length(node, depth)
+            size = _size(node, depth) // length if length else 0
+            count = np.arange(length)
+            deeper = np.broadcast_to(
+                iterations[..., None, :], (*order.shape, length, iterations.shape[-1])
+            )
+            number = np.broadcast_to(count[:, None], (*deeper.shape[:-1], 1))
+            _walk(
+                node.body,
+                (*path, node.label.name.rpartition(":")[2]),
+                order[..., None] + start + size * count,
+                np.concatenate([deeper, number], -1),
+                pieces,
+            )
+        start += _size(node, depth)
+
+
+def _length(loop: Loop, depth: int) -> int:
+    return entries(loop.body)[0].meta.times[depth]
+
+
+def _size(node: Node, depth: int) -> int:
+    """How many entries a node stands for."""
+    if isinstance(node, Entry):
+        return 1
+    return _length(node, depth) * sum(_size(child, depth + 1) for child in node.body)
+
+
+def _piece(
+    entry: Entry,
+    path: tuple[str, ...],
+    order: np.ndarray[Any, Any],
+    iterations: np.ndarray[Any, Any],
+) -> Piece:
+    axes, total = order.ndim, order.size
+
+    def flat(x: Any) -> Any:
+        return x.reshape(total, *x.shape[axes:])
+
+    entry = jax.tree.map(flat, entry)
+    order, iterations = order.reshape(total), iterations.reshape(total, iterations.shape[-1])
+    data, steps, mask = entry.data, entry.steps, entry.mask
+    if mask is not None:
+        happened = mask.any(tuple(range(1, mask.ndim)))
+        if not happened.all():
+            order, iterations, mask = order[happened], iterations[happened], mask[happened]
+            data, steps = (_by_name(lambda x: x[happened], each) for each in (data, steps))
+        if mask.all():
+            mask = None
+    return Piece("/".join(path), entry.meta, order, iterations, data, steps, mask)
+
+
+def _by_name(change: Callable[..., Any], *values: dict[str, Any]) -> dict[str, Any]:
+    """Apply a function to arrays by name, in the order in which they were logged."""
+    return {name: jax.tree.map(change, *(each[name] for each in values)) for name in values[0]}
+
+
+def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
+    """Make a LogDict of every entry, in order."""
+    if not pieces:
+        return
+    makers = [_maker(piece, run, when) for piece in pieces]
+    counts = [len(piece.order) for piece in pieces]
+    which = np.repeat(np.arange(len(pieces)), counts)
+    row = np.concatenate([np.arange(count) for count in counts])
+    sort = np.argsort(np.concatenate([piece.order for piece in pieces]), kind="stable")
+    for number, place in zip(which[sort].tolist(), row[sort].tolist(), strict=True):
+        yield makers[number](place)
+
+
+def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:
+    """Return a function that makes a LogDict of an entry. It is the price of every entry."""
+    lanes = len(piece.meta.lanes)
+    axes = {key: (lanes, _own(value, lanes)) for key, value in piece.data.items()}
+    data = [(key, _picker(value)) for key, value in piece.data.items()]
+    steps = [(name, _picker(value)) for name, value in piece.steps.items()]
+    keys = tuple(piece.data)
+
+    def make(row: int) -> LogDict:
+        logs = LogDict.__new__(LogDict)
+        for key, pick in data:
+            dict.__setitem__(logs, key, pick(row))
+        logs.__dict__ = {
+            "steps": {name: dict.fromkeys(keys, pick(row)) for name, pick in steps},
+            "stacked": frozenset(),
+            "_valid": {} if piece.mask is None else dict.fromkeys(keys, piece.mask[row].copy()),
+            "_dropped": {},
+            "_axes": axes,
+            "_origin": functools.partial(_origin, piece, row, run, when),
+        }
+        return logs
+
+    return make
+
+
+def _own(value: Any, lanes: int) -> int:
+    return len(jax.tree.leaves(value)[0].shape) - 1 - lanes
+
+
+def _picker(value: Any) -> Callable[[int], Any]:
+    if isinstance(value, np.ndarray):
+        if value.ndim == 1:
+            return value.__getitem__
+        return lambda row: value[row].copy()  # A view would keep all of the chunk.
+    if isinstance(value, KeyData):
+        return lambda row: value[row].key()
+    leaves, tree = jax.tree.flatten(value)
+    pickers = [_picker(leaf) for leaf in leaves]
+    return lambda row: jax.tree.unflatten(tree, [pick(row) for pick in pickers])
+
+
+def _origin(piece: Piece, row: int | slice, run: Run, when: float) -> Origin:
+    iteration = piece.iterations[row]
+    meta = piece.meta
+    return Origin(
+        path=piece.path,
+        iteration=tuple(iteration.tolist()) if isinstance(row, int) else iteration,
+        lanes=meta.lanes,
+        device=meta.devices or run.device,
+        time=when,
+        tags=meta.tags,
+        site=meta.site,
+    )
+
+
+def _batches(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
+    """Make a LogDict for every set of keys that are always logged by the same calls."""
+    calls: dict[str, list[int]] = {}
+    for number, piece in enumerate(pieces):
+        for key in piece.data:
+            calls.setdefault(key, []).append(number)
+    together: dict[tuple[int, ...], list[str]] = {}
+    for key, where in calls.items():
+        together.setdefault(tuple(where), []).append(key)
+    for numbers, keys in together.items():
+        chosen = [
+            pieces[i]._replace(data={key: pieces[i].data[key] for key in keys}) for i in numbers
+        ]
+        for group in _compatible(chosen):
+            yield _stack(_merged(group), run, when)
+
+
+def _compatible(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Separate pieces that cannot be in one array."""
+    groups: dict[Any, list[Piece]] = {}
+    for piece in pieces:
+        leaves, tree = jax.tree.flatten((piece.data, piece.steps))
+        kind = (tree, *((leaf.shape[1:], leaf.dtype) for leaf in leaves), piece.meta.lanes)
+        groups.setdefault(kind, []).append(piece)
+    return list(groups.values())
+
+
+def _merged(pieces: Sequence[Piece]) -> Piece:
+    """Make one piece of several, in order."""
+    order = np.concatenate([piece.order for piece in pieces])
+    if len(pieces) == 1 and (order[:-1] <= order[1:]).all():
+        return pieces[0]
+    sort = np.argsort(order, kind="stable")
+    masks = None
+    if any(piece.mask is not None for piece in pieces):
+        masks = np.concatenate(
+            [
+                np.ones((len(p.order), *p.meta.lanes), bool) if p.mask is None else p.mask
+                for p in pieces
+            ]
+        )[sort]
+
+    def join(*xs: Any) -> Any:
+        if isinstance(xs[0], KeyData):
+            return KeyData(np.concatenate([x.data for x in xs])[sort], xs[0].dtype)
+        return np.concatenate(xs)[sort]
+
+    data = _by_name(join, *(piece.data for piece in pieces))
+    steps = _by_name(join, *(piece.steps for piece in pieces))
+    path = {piece.path for piece in pieces}
+    depth = max(piece.iterations.shape[1] for piece in pieces)
+    iterations = np.concatenate(
+        [
+            np.pad(p.iterations, ((0, 0), (0, depth - p.iterations.shape[1])), constant_values=-1)
+            for p in pieces
+        ]
+    )
+    return Piece(
+        " ".join(sorted(path)), pieces[0].meta, order[sort], iterations[sort], data, steps, masks
+    )
+
+
+def _stack(piece: Piece, run: Run, when: float) -> LogDict:
+    """Make one LogDict of all entries of a piece, with an axis of entries in front."""
+
+    def whole(x: Any) -> Any:
+        return x.key() if isinstance(x, KeyData) else np.ascontiguousarray(x)
+
+    lanes, keys = len(piece.meta.lanes), tuple(piece.data)
+    data, steps = _by_name(whole, piece.data), _by_name(whole, piece.steps)
+    logs = LogDict(
+        data,
+        steps={name: dict.fromkeys(keys, at) for name, at in steps.items()},
+        valid={} if piece.mask is None else dict.fromkeys(keys, piece.mask),
+        stacked=keys,
+    )
+    logs._axes = {key: (lanes, _own(value, lanes)) for key, value in piece.data.items()}
+    logs._origin = functools.partial(_origin, piece, slice(None), run, when)
+    return logs

@@ -1,0 +1,467 @@
+"""Another meaning of `log`: hand entries to the host while the program runs.
+
+A call of the host costs microseconds, so there is none per entry. Loops fill reels, one for each
+run of `log` calls in their bodies, and pause from time to time to send all of them at once. How
+many iterations there are between pauses is the host's answer to each call: few at first, and then
+as many as keep to the latency that was asked for. Rows of several reels are put back into program
+order by a number that each of them has. Calls are chained by the host's answers, so they arrive in
+order themselves.
+
+What is logged outside of loops, and what is large, is sent at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._jax import compat as compat
+from .._jax.compat import Jaxpr, JaxprEqn, host_call, subjaxprs
+from .._listen.plan import Options, make_plans, restrict
+from .._listen.windows import Windows
+from .._log.entry import Entry, Nodes, entries, map_entries
+from .._log.primitive import log_p, logged
+from .._walk.interpret import (
+    Found,
+    Meaning,
+    PassOn,
+    Where,
+    interpret,
+    logs,
+    placed,
+    repetitions,
+    without,
+)
+from .deliver import Group, Part, deliver, happened
+from .host import Chunk, Run, Sink, host, logger
+from .reel import MOST_ROWS, Reel, taken, write
+
+LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
+GROWTH = 64  # How many times longer than the last chunk the next one may be.
+
+
+class Tap:
+    """Somebody who listens: what for, and where it goes (None: it depends on the call)."""
+
+    def __init__(self, options: Options, sink: Sink | None) -> None:
+        self.options, self.sink = options, sink
+
+
+class Pace:
+    """How many iterations the loops of a program made between calls, when last seen."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, int] = {}
+
+    def first(self) -> int:
+        """How many to begin with: less than any loop got to, in case it has become slower."""
+        return max(1, min(list(self._limits.values()), default=1) // 2)
+
+    def next(self, loop: str, limit: int, made: int, elapsed: float | None, latency: float) -> int:
+        """How many iterations the next chunk of a loop may have, given how many the last one made.
+
+        That took `elapsed` seconds, if it is known.
+        """
+        if not made or elapsed is None:
+            return limit
+        ideal = made * latency / 2 / max(elapsed, 1e-9)
+        limit = int(max(1, min(ideal, limit * GROWTH, MOST_ROWS)))
+        self._limits[loop] = limit
+        return limit
+
+
+class State(NamedTuple):
+    """What a streaming program carries."""
+
+    run: Any  # Which execution this is; 0 until the host has given it a number.
+    first: Any  # How many iterations the first chunk of a loop may have.
+    rows: Any  # How many rows have been written since the last call.
+    iterations: dict[str, Any]  # Of the loops that we are in.
+    limits: dict[str, Any]  # By loop, how many iterations a chunk may have.
+    reels: dict[str, Reel]
+    windows: tuple[Any, ...]  # One for each tap.
+
+
+def stream(
+    jaxpr: Jaxpr,
+    found: Sequence[Found],
+    args: Sequence[Any],
+    tap: Tap | None,
+    begin: Any,
+    pace: Pace,
+) -> tuple[list[Any], Any]:
+    """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
+
+    `found` is what it logs, as `survey` says.
+    `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
+    have. Returns the outputs, and a number that is there when everything has been handed over.
+    """
+    repeated = repetitions(found)
+    seen = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
+    marked = dict.fromkeys(
+        tap for nodes, _ in seen for entry in entries(nodes) for tap in entry.meta.taps
+    )
+    listeners = []
+    for one in [*([tap] if tap else []), *marked]:
+        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
+        mine = [(_unmarked(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
+        everything = dataclasses.replace(one.options, argnames=None, tags=None)
+        folding = one.options.interval is not None or one.options.reduce is not None
+        plans = make_plans(mine, everything, False) if folding else {}
+        listeners.append((one, Windows(plans, everything)))
+    meaning = _Streaming(listeners, tap, repeated, pace)
+    meaning.rehearse(jaxpr, args)
+    outs, state, nodes = interpret(jaxpr, args, meaning.start(*begin), meaning, Where())
+    assert not nodes, "everything was sent"
+    return outs, meaning.finish(state).run
+
+
+def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
+    """What a tap is to get."""
+
+    def mine(key: str, entry: Entry) -> bool:
+        return tap.options.selects(key, entry) if outermost else tap in entry.meta.taps
+
+    return restrict(nodes, mine)
+
+
+def _marked(nodes: Nodes, tap: Tap) -> Nodes:
+    def mark(entry: Entry) -> Entry:
+        return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
+
+    return map_entries(mark, nodes)
+
+
+def _unmarked(nodes: Nodes) -> Nodes:
+    """The same entries, as if nobody had chosen them yet."""
+
+    def unmark(entry: Entry) -> Entry:
+        return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))
+
+    return map_entries(unmark, nodes)
+
+
+class _Streaming(Meaning):
+    """Sends entries: at once, or from reels whenever a loop pauses."""
+
+    def __init__(
+        self,
+        listeners: list[tuple[Tap, Windows]],
+        outermost: Tap | None,
+        repeated: frozenset[Any],
+        pace: Pace,
+    ) -> None:
+        self._listeners, self._outermost, self._repeated = listeners, outermost, repeated
+        self._pace = pace
+        self._groups: dict[str, Group] = {}
+        self._interrupted: set[str] = set()  # Outermost loops that send amid iterations.
+        self._calling: set[str] = set()  # Loops that call Python functions of the user's.
+        self._rehearsing = False
+
+    def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
+        """Find out which reels there will be, before any loop is built."""
+
+        def run(*args: Any) -> None:
+            interpret(jaxpr, args, self.start(jnp.int32(0), jnp.int32(1)), self, Where())
+
+        self._rehearsing = True
+        jax.eval_shape(run, *args)
+        self._rehearsing = False
+        loops = [group.path[0] for group in self._groups.values()] + list(self._interrupted) * 2
+        for name, group in self._groups.items():
+            if group.counted and loops.count(group.path[0]) > 1:
+                # There are others, so it takes a number to put them in order.
+                self._groups[name] = Group(group.nodes, group.path, group.most, counted=False)
+
+    def start(self, run: Any, first: Any) -> State:
+        windows = tuple(windows.start() for _, windows in self._listeners)
+        return State(run, first, jnp.int32(0), {}, {}, {}, windows)
+
+    def finish(self, state: State) -> State:
+        made, state = self._windowed(state, lambda tap, windows, its: (windows.finish(its), its))
+        return self._send(state, Where(), made)
+
+    def _windowed(
+        self, state: State, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
+    ) -> tuple[Nodes, State]:
+        """Let something happen to the windows of every listener; return what comes out of them."""
+        made: Nodes = ()
+        states = []
+        for (tap, windows), its_state in zip(self._listeners, state.windows, strict=True):
+            nodes, its_state = act(tap, windows, its_state)
+            made += _marked(nodes, tap)
+            states.append(its_state)
+        return made, state._replace(windows=tuple(states))
+
+    # Entries.
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        if any(frame.length == 0 for frame in where.path):
+            return (), state  # Never.
+        nodes = without(nodes, where, self._repeated)
+
+        def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
+            mine = _wanted(nodes, tap, tap is self._outermost)
+            if _is_rare(mine):
+                return mine, its_state
+            return windows.take(its_state, mine, where)
+
+        made, state = self._windowed(state, take)
+        made = placed(made, where)
+        if not where.path or _is_urgent(made):
+            return (), self._send(state, where, made)
+        return made, state
+
+    def later(self) -> Meaning:
+        return PassOn()
+
+    def unsettling(self, eqn: JaxprEqn) -> bool:
+        return _parts(eqn)
+
+    def settled(self, nodes: Nodes, state: State, where: Where) -> State:
+        if not nodes:
+            return state
+        if not where.path:
+            return self._send(state, where, nodes)
+        name = f"{where}@{'.'.join(map(str, where.spot))}"
+        wanted = _any_happened(nodes)
+        if self._rehearsing:
+            sure = len(where.path) == 1 and wanted is None and not where.in_test
+            self._groups[name] = _group(nodes, where, counted=sure)
+            return state
+        words, large = self._groups[name].layout.pack(self._header(name, state, where), nodes)
+        reel = write(state.reels[name], words, large, wanted)
+        return state._replace(rows=state.rows + 1, reels={**state.reels, name: reel})
+
+    def _header(self, name: str, state: State, where: Where) -> list[Any]:
+        if self._groups[name].counted:
+            return []
+        return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
+
+    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
+        if self._rehearsing and where.path and compat.calls_host(eqn):
+            self._calling.update(_loops(where))
+
+    # Loops.
+
+    def entered(self, state: State, where: Where) -> State:
+        loop = str(where)
+        state = state._replace(iterations={**state.iterations, loop: jnp.int32(0)})
+        if self._rehearsing or len(where.path) > 1:
+            return state
+        names = [name for name, group in self._groups.items() if _starts(group.path, where)]
+        loops = {str(frame) for name in names for frame in _prefixes(self._groups[name].path)}
+        return state._replace(
+            reels={name: self._groups[name].start() for name in names},
+            limits=dict.fromkeys(sorted(loops), state.first),
+        )
+
+    def chunked(self, where: Where) -> bool:
+        if where.path[-1].length == 0:
+            return False
+        return self._rehearsing or any(
+            _starts(group.path, where) for group in self._groups.values()
+        )
+
+    def room(self, state: State, where: Where) -> Any:
+        if self._rehearsing:
+            return jnp.int32(1)
+        if str(where) in self._calling:
+            # That takes longer than a call of ours, and may fail: nothing should be lost then.
+            return jnp.int32(1)
+        room = state.limits[str(where)]
+        for name, group in self._own(where):
+            room = jnp.minimum(room, group.capacity - state.reels[name].count)
+        return room
+
+    def iterated(self, state: State, where: Where) -> State:
+        made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
+        state = self.settled(made, state, where.at(-1))
+        loop = str(where)
+        return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
+
+    def paused(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
+        if self._rehearsing:
+            return state
+        if len(where.path) == 1:
+            return self._call(state, where, made=made)
+        full = jnp.bool_(False)
+        for name, group in self._own(where):
+            full |= state.reels[name].count >= group.capacity
+        return lax.cond(  # type: ignore[no-any-return]
+            full | unfinished, lambda s: self._call(s, where, made=made), lambda s: s, state
+        )
+
+    def left(self, state: State, where: Where) -> State:
+        inside = set(_loops(where))
+        state = state._replace(
+            iterations={loop: i for loop, i in state.iterations.items() if loop in inside}
+        )
+        if where.path:
+            return state
+        state = state._replace(reels={}, limits={})
+        made, state = self._windowed(state, lambda tap, windows, its: windows.left(its, where))
+        return self._send(state, where, made)
+
+    def _own(self, where: Where) -> list[tuple[str, Group]]:
+        path = tuple(map(str, where.path))
+        return [(name, group) for name, group in self._groups.items() if group.path == path]
+
+    # Calls of the host.
+
+    def _send(self, state: State, where: Where, nodes: Nodes) -> State:
+        """Send what is in the reels, and then `nodes`, if any of them happened."""
+        if self._rehearsing and nodes and where.path:
+            self._interrupted.add(str(where.path[0]))
+        if self._rehearsing or not nodes:
+            return state
+        happened = _any_happened(nodes)
+        if happened is None:
+            return self._call(state, where, nodes)
+        return lax.cond(  # type: ignore[no-any-return]
+            happened, lambda s: self._call(s, where, nodes), lambda s: s, state
+        )
+
+    def _call(
+        self, state: State, where: Where, nodes: Nodes | None = None, made: Any = None
+    ) -> State:
+        """Call the host. A loop that pauses says how many iterations it made."""
+        loop, names = str(where), list(state.reels)
+        zero = jnp.int32(0)
+        question = [
+            state.run,
+            state.limits.get(loop, zero),
+            zero if made is None else made,
+            state.iterations[_loops(where)[0]] if where.path else zero,
+            *(state.reels[name].count for name in names),
+        ]
+        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        last = None
+        if nodes is not None:
+            header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
+            last = _group(nodes, where, False)
+            words, large = last.layout.pack(header, nodes)
+            arrays += [words, *large]
+        receive = functools.partial(self._receive, loop, [self._groups[n] for n in names], last)
+        answer = host_call(receive, jnp.stack(question), *arrays)
+        limits = state.limits
+        if nodes is None:
+            limits = {**limits, loop: answer[1]}
+        reels = {name: reel._replace(count=jnp.int32(0)) for name, reel in state.reels.items()}
+        return state._replace(run=answer[0], rows=jnp.int32(0), limits=limits, reels=reels)
+
+    def _receive(
+        self,
+        loop: str,
+        groups: Sequence[Group],
+        last: Group | None,
+        question: Any,
+        *arrays: Any,
+    ) -> Any:
+        number, limit, made, iteration, *counts = question.tolist()
+        run = host.run(number)
+        run.end_if_asked_to()
+        elapsed, when = run.arrived(loop), time.time()
+        parts, rest = [], iter(arrays)
+        for group, count in zip(groups, counts, strict=True):
+            words, *large = (next(rest) for _ in range(1 + group.layout.large))
+            if count:
+                parts.append(Part(group, taken(words, large, count), iteration - count))
+        if last is not None:
+            words, *large = (x[None] for x in rest)
+            parts.append(Part(last, taken(words, large, 1), 0))
+        latency = math.inf
+        for tap, _ in self._listeners:
+            sink = tap.sink or run.sink
+            assert sink is not None
+            latency = min(latency, sink.latency)
+            _put(parts, run, tap, sink, when)
+        run.end_if_asked_to()  # By something that waited for its delivery.
+        run.goes_on(loop)
+        limit = self._pace.next(loop, limit, made, elapsed, latency)
+        return np.array([run.number, limit, *[0] * (len(question) - 2)], np.int32)
+
+
+def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
+    mine = [part for part in parts if tap in part.group.taps]
+    if not mine:
+        return
+    number = size = 0
+    for group, rows, _ in mine:
+        number += len(rows.words) * group.entries
+        size += rows.words.nbytes + sum(x.nbytes for x in rows.large)
+
+    def wanted(meta: Any) -> str | None:
+        return tap.options.prefix if tap in meta.taps else None
+
+    due = time.perf_counter() + sink.latency / 2
+    chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number, due)
+    rare = any(group.is_rare for group, _, _ in mine)
+    if not host.put(chunk, "wait" if rare else sink.overflow, wait=rare):
+        if not sink.dropped:
+            logger.warning(
+                "The callback %s is too slow, and entries are being dropped, as `overflow='drop'` "
+                "says. The tapped function has their number as `.dropped`.",
+                sink.name,
+            )
+        sink.dropped += happened(mine, wanted)
+
+
+def _group(nodes: Nodes, where: Where, counted: bool) -> Group:
+    # A loop that is in no other has no more rows than iterations.
+    most = where.path[0].length if len(where.path) == 1 else None
+    return Group(jax.tree.map(jax.typeof, nodes), tuple(map(str, where.path)), most, counted)
+
+
+def _loops(where: Where) -> list[str]:
+    """The names of the loops that we are in."""
+    return _prefixes(tuple(map(str, where.path)))
+
+
+def _prefixes(path: tuple[str, ...]) -> list[str]:
+    return ["/".join(path[: i + 1]) for i in range(len(path))]
+
+
+def _starts(path: tuple[str, ...], where: Where) -> bool:
+    outer = tuple(map(str, where.path))
+    return path[: len(outer)] == outer
+
+
+def _any_happened(nodes: Nodes) -> Any:
+    """Whether any of the entries happened; None if one of them certainly did."""
+    masks = [entry.mask for entry in entries(nodes)]
+    if any(mask is None for mask in masks):
+        return None
+    return functools.reduce(jnp.logical_or, map(jnp.any, masks))
+
+
+def _is_urgent(nodes: Nodes) -> bool:
+    """Say whether entries are worth a call of the host by themselves."""
+    if _is_rare(nodes):
+        return True
+    types = [compat.raw_type(x) for x in jax.tree.leaves(nodes)]
+    return bool(sum(x.size * x.dtype.itemsize for x in types) >= LARGE)
+
+
+def _is_rare(nodes: Nodes) -> bool:
+    return any(entry.meta.rare for entry in entries(nodes))
+
+
+def _parts(eqn: JaxprEqn) -> bool:
+    """Say whether an equation sends something itself, so that what is before it must go first."""
+    if not logs(eqn):
+        return False
+    if eqn.primitive is log_p:
+        return _is_urgent(logged(eqn.params, [v.aval for v in eqn.invars]))
+    if eqn.primitive in (compat.scan_p, compat.while_p, compat.shard_map_p):
+        return True
+    return any(_parts(inner) for sub in subjaxprs(eqn) for inner in compat.open_jaxpr(sub)[0].eqns)

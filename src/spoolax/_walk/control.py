@@ -1,0 +1,318 @@
+"""How control flow is built anew when there are logs in it: `scan`, `while_loop`, `cond`.
+
+Each rule goes through the public function that made the construct. It threads the state, and
+returns the equation's outputs, the new state, and the entries that come out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .._jax import compat as compat
+from .._jax.compat import JaxprEqn, open_jaxpr, split
+from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
+from ..errors import UnsupportedError
+from .interpret import (
+    MOST_UNROLLED,
+    Body,
+    Meaning,
+    Outcome,
+    State,
+    Where,
+    branch_places,
+    has_logging_loop,
+    interpret,
+    jaxpr_logs,
+    rule_for,
+    while_places,
+)
+
+
+@rule_for(compat.scan_p)
+def _scan(
+    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    params = eqn.params
+    n_consts, n_carry = compat.scan_parts(params)
+    consts, init, xs = split(invals, n_consts, n_carry)
+    length, reverse = params["length"], params["reverse"]
+    inside = where.enter("scan", length)
+    state = meaning.entered(state, inside)
+
+    def iterate(carried: list[Any], x: list[Any], state: State) -> Outcome:
+        args = [*consts, *carried, *x]
+        outs, state, nodes = interpret(params["jaxpr"], args, state, meaning, inside)
+        body = Body(params["jaxpr"], args, outs, n_carry, n_consts)
+        return outs, meaning.stepped(body, state, inside), nodes
+
+    if meaning.chunked(inside):
+
+        def step(carry: Any, state: State) -> Any:
+            i, carried, ys = carry
+            at = length - 1 - i if reverse else i
+            x = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in xs]
+            outs, state, nodes = iterate(carried, x, state)
+            ys = [
+                lax.dynamic_update_index_in_dim(ys, y, at, 0)
+                for ys, y in zip(ys, outs[n_carry:], strict=True)
+            ]
+            return (i + 1, outs[:n_carry], ys), meaning.settled(nodes, state, inside)
+
+        ys = [compat.zeros(var.aval) for var in eqn.outvars[n_carry:]]
+        (_, carried, ys), state = _in_chunks(
+            lambda carry, state: carry[0] < length,
+            step,
+            (jnp.int32(0), init, ys),
+            state,
+            meaning,
+            inside,
+            _unrolled(params),
+        )
+        outs = [
+            compat.retyped(out, var.aval)
+            for out, var in zip([*carried, *ys], eqn.outvars, strict=True)
+        ]
+        return outs, meaning.left(state, where), ()
+
+    def body(carry: Any, x: Any) -> Any:
+        state, carried = carry
+        outs, state, nodes = iterate(carried, x, state)
+        state = meaning.iterated(state, inside)
+        return (state, outs[:n_carry]), (outs[n_carry:], nodes)
+
+    options = {
+        name: params[name]
+        for name in ("length", "reverse", "unroll", "_split_transpose")
+        if name in params
+    }
+    (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **options)
+    state = meaning.left(state, where)
+    return [*carried, *ys], state, stacked(nodes, length, reverse, str(inside.path[-1]))
+
+
+def _unrolled(params: dict[str, Any]) -> int:
+    """How many iterations to make one, as the user asked, but only if it comes out even."""
+    asked = max(1, params["unroll"])
+    return asked if asked <= MOST_UNROLLED and params["length"] % asked == 0 else 1
+
+
+def _in_chunks(
+    go_on: Callable[[Any, State], Any],
+    step: Callable[[Any, State], tuple[Any, State]],
+    carry: Any,
+    state: State,
+    meaning: Meaning,
+    inside: Where,
+    unroll: int = 1,
+) -> tuple[Any, State]:
+    """Run a loop that pauses whenever the meaning says so.
+
+    The test is compiled once only, so one that fails just when a chunk is over is noticed in the
+    next one, which is empty.
+    """
+
+    def more(c: Any) -> Any:
+        room, carry, state = c
+        return (room > 0) & go_on(carry, state)
+
+    def iteration(c: Any) -> Any:
+        room, carry, state = c
+        for _ in range(unroll):
+            carry, state = step(carry, state)
+            state = meaning.iterated(state, inside)
+        return room - unroll, carry, state
+
+    def chunk(c: Any) -> Any:
+        _, carry, state = c
+        room = meaning.room(state, inside)
+        left, carry, state = lax.while_loop(more, iteration, (room, carry, state))
+        unfinished = left <= 0
+        return unfinished, carry, meaning.paused(state, inside, room - left, unfinished)
+
+    _, carry, state = lax.while_loop(lambda c: c[0], chunk, (jnp.bool_(True), carry, state))
+    return carry, state
+
+
+@rule_for(compat.while_p)
+def _while(
+    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    params = eqn.params
+    test_consts, body_consts, init = split(invals, params["cond_nconsts"], params["body_nconsts"])
+    in_test, inside = while_places(eqn, where)
+    state = meaning.entered(state, inside)
+    chunked = meaning.chunked(inside)
+
+    def settled(nodes: Nodes, state: State, there: Where) -> State:
+        if chunked:
+            return meaning.settled(nodes, state, there)
+        assert not nodes, "entries cannot come out of a while loop"
+        return state
+
+    def test(carried: list[Any], state: State) -> tuple[Any, State]:
+        (go_on,), state, nodes = interpret(
+            params["cond_jaxpr"], [*test_consts, *carried], state, meaning, in_test
+        )
+        return go_on, settled(nodes, state, in_test)
+
+    def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
+        args = [*body_consts, *carried]
+        new, state, nodes = interpret(params["body_jaxpr"], args, state, meaning, inside)
+        if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
+            new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
+        body = Body(params["body_jaxpr"], args, new, len(new), len(body_consts))
+        state = meaning.stepped(body, state, inside)
+        return new, settled(nodes, state, inside)
+
+    def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:
+        if chunked:
+            return _in_chunks(go_on, step, carry, state, meaning, inside)
+
+        def body(c: Any) -> Any:
+            carry, state = step(*c)
+            return carry, meaning.iterated(state, inside)
+
+        return lax.while_loop(lambda c: go_on(*c), body, (carry, state))  # type: ignore[no-any-return]
+
+    if jaxpr_logs(params["cond_jaxpr"]) and (chunked or jax.tree.leaves(state)):
+        # The test logs too, so it runs in the body, where the state is.
+        def step(carry: Any, state: State) -> Any:
+            go_on, carried = carry
+            carried, state = advance(go_on, carried, state)
+            again, state = test(carried, state)
+            return (again & go_on, carried), state
+
+        go_on, state = test(init, state)
+        (_, carried), state = loop(lambda c, _: jnp.any(c[0]), step, (go_on, init), state)
+    else:
+        batched = bool(open_jaxpr(params["cond_jaxpr"])[0].outvars[0].aval.shape)
+
+        def plain_step(carried: list[Any], state: State) -> Any:
+            return advance(test(carried, state)[0] if batched else True, carried, state)
+
+        carried, state = loop(lambda c, state: jnp.any(test(c, state)[0]), plain_step, init, state)
+    return carried, meaning.left(state, where), ()
+
+
+@rule_for(compat.cond_p)
+def _cond(
+    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    index, *operands = invals
+    branches = eqn.params["branches"]
+    if "branches_platforms" in eqn.params:
+        raise UnsupportedError(
+            f"There is a `spoolax.log` inside `jax.lax.platform_dependent` at "
+            f"{compat.source_line(eqn)}. Move the `log` call outside of it: return the value and "
+            "log it there."
+        )
+    maybe = dataclasses.replace(where, conditional=True)
+    later = (
+        None if any(map(has_logging_loop, branches)) or meaning.unsettling(eqn) else meaning.later()
+    )
+    given, inner = (state, meaning) if later is None else ((), later)
+
+    # Trace the branches first: their outputs must have one type, so the entries of all of them
+    # are laid out in common slots.
+    traced = []
+    for branch, place in zip(branches, branch_places(eqn, maybe), strict=True):
+        closed, shapes = jax.make_jaxpr(
+            lambda state, *args, branch=branch, place=place: interpret(
+                branch, args, state, inner, place
+            ),
+            return_shape=True,
+        )(given, *operands)
+        traced.append((closed, jax.tree.structure(shapes)))
+    types = [jax.tree.unflatten(tree, closed.out_avals)[2] for closed, tree in traced]
+    slots, assignment = _lay_out(types)
+    varying = [
+        compat.varying_axes(index).union(
+            *(
+                compat.varying_axes(leaf)
+                for nodes, taken in zip(types, assignment, strict=True)
+                for node, its_slot in zip(nodes, taken, strict=True)
+                if its_slot == slot
+                for leaf in jax.tree.leaves(node)
+            )
+        )
+        for slot in range(len(slots))
+    ]
+
+    def filling(number: int) -> Callable[..., Any]:
+        closed, tree = traced[number]
+
+        def run(state: State, *args: Any) -> Any:
+            flat = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves((state, args)))
+            outs, state, nodes = jax.tree.unflatten(tree, flat)
+            made: list[Any] = [None] * len(slots)
+            for node, slot in zip(nodes, assignment[number], strict=True):
+                made[slot] = node
+            filled = [
+                [compat.vary(leaf, axes) for leaf in jax.tree.leaves(_fitted(template, node))]
+                for template, node, axes in zip(slots, made, varying, strict=True)
+            ]
+            return outs, state, filled
+
+        return run
+
+    outs, given, filled = lax.switch(
+        index, [filling(number) for number in range(len(traced))], given, *operands
+    )
+    nodes = tuple(
+        jax.tree.unflatten(jax.tree.structure(template), leaves)
+        for template, leaves in zip(slots, filled, strict=True)
+    )
+    if later is None:
+        return outs, given, nodes
+    nodes, state = meaning.log(nodes, state, maybe) if nodes else ((), state)
+    return outs, state, nodes
+
+
+def _lay_out(branches: Sequence[Nodes]) -> tuple[list[Node], list[list[int]]]:
+    """Find slots for the entries of all branches, sharing those of the same type and order.
+
+    Returns a template for each slot, and for each branch the slot of each of its entries. A slot
+    that every branch fills needs no mask.
+    """
+    slots: list[Node] = []
+    users: list[int] = []
+    assignment: list[list[int]] = []
+    for nodes in branches:
+        taken, first = [], 0
+        for node in nodes:
+            matches = (i for i in range(first, len(slots)) if alike(slots[i], node))
+            slot = next(matches, None)
+            if slot is None:
+                slot = first
+                slots.insert(slot, node)
+                users.insert(slot, 0)
+                for earlier in assignment:
+                    earlier[:] = [i + (i >= slot) for i in earlier]
+            users[slot] += 1
+            taken.append(slot)
+            first = slot + 1
+        assignment.append(taken)
+    templates = [
+        node if used == len(branches) else jax.eval_shape(lambda node=node: absent(node))
+        for node, used in zip(slots, users, strict=True)
+    ]
+    return templates, assignment
+
+
+def _fitted(template: Node, node: Node | None) -> Node:
+    """Give a node the mask that its slot calls for; make one that did not happen of None."""
+    if node is None:
+        return absent(template)  # type: ignore[no-any-return]
+    wants_mask = any(entry.mask is not None for entry in entries([template]))
+    has_mask = all(entry.mask is not None for entry in entries([node]))
+    return masked([node], True)[0] if wants_mask and not has_mask else node
+
+
+def _select(flag: Any, new: Any, old: Any) -> Any:
+    return jnp.where(jnp.reshape(flag, flag.shape + (1,) * (jnp.ndim(new) - flag.ndim)), new, old)

@@ -1,0 +1,209 @@
+"""Keep `log` right where JAX's own transformations would not.
+
+JAX's rules assume that control flow has no side effects of ours: `vmap` turns a `cond` into a
+select that runs both branches, partial evaluation hoists out of scans what does not depend on the
+iteration, and checkpointing runs things twice. The rules below replace JAX's for equations that
+log, and hand everything else through:
+
+- before a `cond` or `while` is batched, its entries get a mask that says whether they happen;
+- when a scan or a checkpointed function is differentiated, its entries come out as ordinary
+  outputs, which differentiation leaves alone, and are logged after it;
+- a while loop has no fixed number of outputs. Its entries stay inside, tied to a counter that
+  changes with every iteration around them, so that nothing can be hoisted; and where partial
+  evaluation splits the loop in two, they are logged in one run of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .._jax import compat as compat
+from .._jax.compat import split
+from .._log.entry import Entry, Nodes, entries, map_entries, masked
+from .._log.primitive import emit
+from .interpret import (
+    Meaning,
+    Silent,
+    State,
+    Where,
+    counted_back,
+    interpret,
+    jaxpr_logs,
+    relabelled,
+    rules,
+)
+
+
+class _Masked(Meaning):
+    """Leaves entries where they are; they happen only if the state, a flag, is true."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+        emit(masked(nodes, state))
+        return (), state
+
+
+class _Outside(Meaning):
+    """Passes entries on as outputs; those in while loops stay, tied to the state, a counter."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        here = where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
+        if not here:
+            return relabelled(nodes, where), state
+        nodes, _ = lax.optimization_barrier((nodes, state))
+        emit(map_entries(_with_token, nodes))
+        return (), state
+
+    def iterated(self, state: State, where: Where) -> State:
+        del where
+        return state + 1
+
+
+def _with_token(entry: Entry) -> Entry:
+    if entry.meta.token is not None:
+        return entry
+    return entry.replace(meta=dataclasses.replace(entry.meta, token=next(_tokens)))
+
+
+_tokens = itertools.count()
+
+
+def _params_log(params: dict[str, Any]) -> bool:
+    return any(map(jaxpr_logs, compat.jaxprs_in(params)))
+
+
+def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def batch(axis_data: Any, args: Any, dims: Any, *, branches: Any, **params: Any) -> Any:
+        index, *operands = args
+        if dims[0] is None or not any(map(jaxpr_logs, branches)):
+            return rule(axis_data, args, dims, branches=branches, **params)
+
+        def known(number: int) -> Any:
+            # The index is an operand too, so that each branch can tell whether it was meant.
+            def branch(index: Any, *operands: Any) -> list[Any]:
+                outs, _, _ = interpret(
+                    branches[number], operands, index == number, _Masked(), Where()
+                )
+                return outs
+
+            invars = compat.open_jaxpr(branches[number])[0].invars
+            scalar = compat.aval_at(index, dims[0])
+            return compat.trace(branch, [scalar, *(v.aval for v in invars)])
+
+        return rule(
+            axis_data,
+            (index, index, *operands),
+            (dims[0], *dims),
+            branches=tuple(map(known, range(len(branches)))),
+            **params,
+        )
+
+    return batch
+
+
+def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def batch(axis_data: Any, args: Any, dims: Any, **params: Any) -> Any:
+        test, body = params["cond_jaxpr"], params["body_jaxpr"]
+        ranked = bool(compat.open_jaxpr(test)[0].outvars[0].aval.shape)
+        if ranked or not (jaxpr_logs(test) or jaxpr_logs(body)):
+            return rule(axis_data, args, dims, **params)
+        n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
+
+        # The test moves into the body, so that the entries of both can be masked by its outcome.
+        test_consts, body_consts, init = split(args, n_test, n_body)
+        consts_dims, init_dims = dims[: n_test + n_body], dims[n_test + n_body :]
+
+        def ask(flag: Any, *args: Any) -> list[Any]:
+            outs, _, _ = interpret(test, args, flag, _Masked(), Where())
+            return outs
+
+        def advance(*args: Any) -> list[Any]:
+            test_consts, body_consts, (flag, *carried) = split(args, n_test, n_body)
+            new, _, _ = interpret(body, [*body_consts, *carried], flag, _Masked(), Where())
+            return [*ask(flag, *test_consts, *new), *new]
+
+        yes = jnp.bool_(True)
+        (flag,), (flag_dim,) = compat.batch(
+            ask, axis_data, [yes, *test_consts, *init], [None, *dims[:n_test], *init_dims]
+        )
+        types = [compat.aval_at(x, d) for x, d in zip(args, dims, strict=True)]
+        carried = [compat.aval_at(flag, flag_dim), *types[n_test + n_body :]]
+        outs, out_dims = rule(
+            axis_data,
+            [*test_consts, *body_consts, flag, *init],
+            [*consts_dims, flag_dim, *init_dims],
+            cond_nconsts=0,
+            cond_jaxpr=compat.trace(lambda flag, *carried: flag, carried),
+            body_nconsts=n_test + n_body,
+            body_jaxpr=compat.trace(advance, [*types[: n_test + n_body], *carried]),
+        )
+        return outs[1:], out_dims[1:]
+
+    return batch
+
+
+def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        if not _params_log(params):
+            return rule(primals, tangents, **params)
+        zero = [compat.is_zero(t) for t in tangents]
+        out_zero: list[bool] = []
+
+        def pushed(primals: Any, given: Any) -> Any:
+            given = iter(given)
+            full = [t if z else next(given) for t, z in zip(tangents, zero, strict=True)]
+            outs, out_tangents = rule(primals, full, **params)
+            out_zero[:] = map(compat.is_zero, out_tangents)
+            return list(outs), [t for t in out_tangents if not compat.is_zero(t)]
+
+        args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
+        closed = jax.make_jaxpr(pushed)(*args)
+        flat, _, nodes = interpret(closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where())
+        emit(counted_back(nodes, Where().after(*compat.open_jaxpr(closed)[0].eqns).ordinal))
+        outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
+        return outs, [
+            compat.symbolic_zero(out) if z else next(given)
+            for out, z in zip(outs, out_zero, strict=True)
+        ]
+
+    return jvp
+
+
+def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
+        unknown = [not t.is_known() for t in tracers]
+        if not _params_log(params) or not any(map(jaxpr_logs, compat.known_parts(params, unknown))):
+            return rule(trace, *tracers, **params)
+        # The loop is being linearized. Both halves that JAX would make of it would log. What is
+        # logged depends on primal values, which are known; of the tangents, zeros do as well.
+        eqn = compat.equation(compat.while_p, params)
+        with compat.with_parent_trace(trace):
+            rules[compat.while_p](eqn, compat.known_or_zero(tracers), (), _Here(), Where())
+        with compat.with_trace(trace):
+            outs, _, _ = rules[compat.while_p](eqn, list(tracers), (), Silent(), Where())
+        return outs
+
+    return partial_eval
+
+
+class _Here(Meaning):
+    """Leaves entries where they are."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+        emit(nodes)
+        return (), state
+
+
+compat.wrap_batching(compat.cond_p, _batch_cond)
+compat.wrap_batching(compat.while_p, _batch_while)
+compat.wrap_partial_eval(compat.while_p, _split_while)
+for _primitive in (compat.scan_p, compat.remat_p):
+    compat.wrap_jvp(_primitive, _jvp_outside, _params_log)

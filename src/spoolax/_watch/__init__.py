@@ -1,0 +1,1 @@
+"""Look into programs that have no `log` calls: `watch`, the NaN alarm, progress bars."""

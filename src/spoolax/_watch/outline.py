@@ -1,0 +1,159 @@
+"""List the loops and primitives of a program, with the addresses that `watch` knows them by.
+
+An address is a path: "scan[0]/while[1]/cholesky[0]" is the first Cholesky decomposition in the
+second loop of the first loop of the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+from .._jax import compat as compat
+from .._jax.compat import Jaxpr, JaxprEqn, open_jaxpr, subjaxprs
+from .._log.primitive import log_p
+from .._walk.interpret import Where, branch_places, while_places
+
+
+class Source(NamedTuple):
+    """Where in the user's code something comes from, and whether it is of a backward pass."""
+
+    line: str = ""
+    backward: bool = False
+
+    def of(self, eqn: JaxprEqn) -> Source:
+        """The source of an equation in here. What is in a library has the line of its call."""
+        backward = self.backward or compat.is_transposed(eqn)
+        return Source(compat.source_line(eqn) or self.line, backward)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A loop or a primitive, and where it is."""
+
+    address: str
+    where: Where  # Of a loop: its inside.
+    eqn: JaxprEqn
+    source: Source
+
+    @property
+    def is_loop(self) -> bool:
+        return self.eqn.primitive in (compat.scan_p, compat.while_p)
+
+
+def outline(
+    jaxpr: Jaxpr,
+    where: Where,
+    counts: Counter[str] | None = None,
+    around: Source = Source(),  # noqa: B008 (it is a constant)
+) -> list[Item]:
+    """List what is in a jaxpr, in program order; calls of functions are looked through."""
+    counts = Counter() if counts is None else counts
+    items: list[Item] = []
+    for number, eqn in enumerate(open_jaxpr(jaxpr)[0].eqns):
+        here, source = where.at(number), around.of(eqn)
+        if eqn.primitive is compat.scan_p:
+            inside = here.enter("scan", eqn.params["length"])
+            items.append(Item(str(inside), inside, eqn, source))
+            items += outline(eqn.params["jaxpr"], inside, None, source)
+        elif eqn.primitive is compat.while_p:
+            _, inside = while_places(eqn, here)  # What is in the test is left alone.
+            items.append(Item(str(inside), inside, eqn, source))
+            items += outline(eqn.params["body_jaxpr"], inside, None, source)
+        elif eqn.primitive is compat.cond_p:
+            for branch, place in zip(eqn.params["branches"], branch_places(eqn, here), strict=True):
+                items += outline(branch, place, counts, source)
+        elif eqn.primitive is not log_p and is_call(eqn):
+            items += outline(next(iter(subjaxprs(eqn))), here, counts, source)
+        elif eqn.primitive is not log_p:
+            name = str(eqn.primitive)
+            address = f"{name}[{counts[name]}]"
+            counts[name] += 1
+            full = "/".join([*map(str, where.path), address])
+            items.append(Item(full, here, eqn, source))
+        where = where.after(eqn)
+    return items
+
+
+def is_call(eqn: JaxprEqn) -> bool:
+    """Say whether an equation calls a function that can be looked into."""
+    return eqn.primitive in (
+        compat.jit_p,
+        compat.remat_p,
+        compat.custom_jvp_call_p,
+        compat.custom_vjp_call_p,
+        *compat.call_primitives,
+    )
+
+
+def matches(address: str, pattern: str) -> bool:
+    """Say whether a pattern means something, or a loop that it is in.
+
+    `*` stands for anything in one part of an address, `**` for any number of parts.
+    """
+    parts = address.split("/")
+    regex = re.compile(_translated(pattern))
+    return any(regex.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
+
+
+def reaches(pattern: str, address: str) -> bool:
+    """Say whether a pattern may mean something inside of the loop at an address."""
+    wanted, parts = pattern.split("/"), address.split("/")
+    if "**" in wanted[: len(parts)]:
+        return True
+    return len(wanted) > len(parts) and all(map(matches, parts, wanted))
+
+
+def _translated(pattern: str) -> str:
+    special = {"**/": "(?:.*/)?", "/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", pattern)
+    return "".join(special.get(piece, re.escape(piece)) for piece in pieces)
+
+
+def as_tree(items: list[Item], name: str) -> str:
+    """Draw what is in a program as a tree."""
+    children: dict[str, list[Item]] = {}
+    for item in items:
+        parent, _, _ = item.address.rpartition("/")
+        children.setdefault(parent, []).append(item)
+    rows: list[tuple[str, str, str]] = [(name, "", "")]
+
+    def add(address: str, indent: str) -> None:
+        below = children.get(address, [])
+        for number, item in enumerate(below):
+            last = number == len(below) - 1
+            label = item.address.rpartition("/")[2]
+            branch = indent + ("└─ " if last else "├─ ")
+            rows.append((branch + label, _describe(item), item.source.line))
+            if item.is_loop:
+                add(item.address, indent + ("   " if last else "│  "))
+
+    add("", "")
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    return "\n".join(
+        f"{label:<{widths[0]}}  {what:<{widths[1]}}  {line}".rstrip() for label, what, line in rows
+    )
+
+
+def _describe(item: Item) -> str:
+    eqn = item.eqn
+    if not item.is_loop:
+        return ", ".join(_type(var.aval) for var in eqn.outvars)
+    if eqn.primitive is compat.while_p:
+        carry = eqn.params["body_jaxpr"].out_avals
+        return f"while loop, carry {_types(carry)}"
+    _, carried = compat.scan_parts(eqn.params)
+    avals = eqn.params["jaxpr"].out_avals
+    text = f"{eqn.params['length']} iterations, carry {_types(avals[:carried])}"
+    return text + (f", outputs {_types(avals[carried:])}" if avals[carried:] else "")
+
+
+def _types(avals: Any) -> str:
+    shown = [_type(aval) for aval in avals[:4]]
+    return "(" + ", ".join(shown + (["..."] if len(avals) > 4 else [])) + ")"
+
+
+def _type(aval: Any) -> str:
+    return str(aval.str_short()) if hasattr(aval, "str_short") else str(aval)

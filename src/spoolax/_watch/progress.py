@@ -1,0 +1,250 @@
+"""Progress bars for compiled programs: `spoolax.progress`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, ParamSpec, TextIO, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax import compat as compat
+from .._jax.compat import Jaxpr
+from .._listen.plan import Options, names
+from .._log.entry import Entry, Meta
+from .._log.primitive import emit
+from .._logdict.logdict import LogDict
+from .._tap.host import Sink, host
+from .._tap.tap import Tapped, checked_sink
+from .._walk.interpret import Body, State, Where
+from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
+from .bar import Bar
+from .outline import matches
+from .watch import Instrument, Instrumented
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TICK = "spoolax.progress"  # The tag of what is logged.
+REFRESH = 0.25  # Seconds between updates.
+SLOW = 0.3  # An inner loop that takes less is not shown.
+END = "end"
+PERCENT = "%"
+
+
+def progress(
+    f: Callable[P, T],
+    *,
+    where: str | Iterable[str] = "**",
+    depth: int = 2,
+    fraction: Callable[[list[Any]], Any] | None = None,
+    description: str = "",
+    file: TextIO | None = None,
+) -> Tapped[P, T]:
+    """Show progress bars for the loops of a function, which needs no change for it.
+
+    A scan has a bar with a total, and a while loop a counter. Loops inside of others have a bar
+    below theirs, if they take long enough to be seen. Under `vmap` there is one bar for all lanes.
+    Bars are updated a few times a second, however fast the loop is. Needs the extra
+    `spoolax[progress]`.
+
+    Args:
+        f: Any function of JAX code, jitted or not.
+        where: Only the loops at these addresses, as `spoolax.primitives(f, ...)` shows them.
+        depth: How deeply loops may be nested to be shown.
+        fraction: For while loops: takes the list of the arrays of the carry, in the order of
+            `jax.tree.leaves` (dictionaries are sorted by key), and returns how much
+            is done, between 0 and 1. Of several lanes, the slowest counts.
+        description: In front of the bars; by default the name of the function.
+        file: Where to print. By default the standard error.
+
+    Examples:
+        >>> import spoolax, jax, sys
+        >>> def f(x):
+        ...     return jax.lax.fori_loop(0, 1000, lambda i, x: x + 1.0, x)
+        >>> y = spoolax.progress(f, file=sys.stdout)(0.0); spoolax.flush()
+        f scan[0]: 100%|...| 1000/1000 [00:00<00:00, ...]
+    """
+    if fraction is not None and not callable(fraction):
+        raise LogTypeError(f"`fraction` is a function of the carry, not {fraction!r}.")
+    if not isinstance(depth, int) or depth < 1:
+        raise LogValueError(f"`depth` is a whole number above 0, not {depth!r}.")
+    bars = Bars(description or getattr(f, "__name__", ""), file)
+    sink = checked_sink(bars, True, REFRESH, "wait")
+    options = Options(None, (TICK,), False, None, None, "")
+    about = (names(where, "where") or (), depth, fraction)
+    return Progressing(f, options, sink, _Ticked, *about)
+
+
+class Progressing(Tapped[P, T]):
+    """A function with progress bars."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            out = super().__call__(*args, **kwargs)
+            if compat.trace_is_clean() and not host.is_worker():
+                host.wait()  # So that what is printed next does not end up amid the bars.
+            return out
+        except BaseException:
+            host.post(Sink(lambda bars: bars.close()), self._sink.callback)  # After what came.
+            raise
+
+
+class _Ticked(Instrumented):
+    """One way of calling a function with progress bars."""
+
+    def __init__(
+        self,
+        where: tuple[str, ...],
+        depth: int,
+        fraction: Callable[[list[Any]], Any] | None,
+        *args: Any,
+    ) -> None:
+        super().__init__(*args)
+        self._about = (where, depth, fraction)
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        return _Ticking(*self._about)
+
+
+class _Ticking(Instrument):
+    """Logs that an iteration has ended, and at the end of the program that it has."""
+
+    def __init__(
+        self, where: tuple[str, ...], depth: int, fraction: Callable[[list[Any]], Any] | None
+    ) -> None:
+        self._where, self._depth, self._fraction = where, depth, fraction
+        self._shown = False
+
+    def entered(self, state: State, where: Where) -> State:
+        if len(where.path) == 1 and self._shows(where):
+            _tick(f"{where} {_length(where, self._fraction)}", jnp.int32(0))
+        return state
+
+    def stepped(self, body: Body, state: State, where: Where) -> State:
+        if len(where.path) <= self._depth and self._shows(where):
+            length, value = _length(where, self._fraction), jnp.int32(0)
+            if length == PERCENT and self._fraction is not None:
+                value = self._fraction(list(body.outs[: body.carried]))
+                value = jnp.asarray(value, jnp.float32)
+            # The callback knows nothing of the program but what it is told by the key.
+            _tick(f"{where} {length}", value)
+            self._shown = True
+        return state
+
+    def _shows(self, where: Where) -> bool:
+        return any(matches(str(where), pattern) for pattern in self._where)
+
+    def ended(self, body: Body, state: State, where: Where) -> State:
+        _tick(END, jnp.int32(0))
+        if not self._shown:
+            warnings.warn(
+                "There is no progress to show: the function has no loop of JAX in it, or `where` "
+                "selects none. `spoolax.primitives(f, *args)` shows what there is.",
+                NothingSelectedWarning,
+                stacklevel=2,
+            )
+        return state
+
+
+def _length(where: Where, fraction: Any) -> str:
+    """How a loop is counted: its length, or nothing, or in percent."""
+    length = where.path[-1].length
+    if length is None:
+        return "" if fraction is None else PERCENT
+    return str(length)
+
+
+def _tick(key: str, value: Any) -> None:
+    emit((Entry({key: value}, {}, None, Meta((TICK,))),))
+
+
+class Bars:
+    """The bars of a program. It is called with what the loops have done."""
+
+    def __init__(
+        self,
+        description: str,
+        file: TextIO | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._description, self._file, self._clock = description, file, clock
+        self._bars: dict[str, Bar] = {}
+        self._seen: dict[str, _Execution] = {}
+
+    def __call__(self, logs: LogDict) -> None:
+        for key, values in logs.items():
+            if key == END:
+                self.close()
+                continue
+            assert logs.origin is not None
+            address, _, length = key.rpartition(" ")
+            if not logs.origin.path:
+                self._update(address, (), 0, length)  # It begins.
+                continue
+            done: float = int(logs.origin.iteration[-1][-1]) + 1
+            if length == PERCENT:
+                done = round(100 * _slowest(values[-1], logs.series(key).mask[-1]), 1)
+            outer = tuple(logs.origin.iteration[-1][:-1].tolist())
+            self._update(address, outer, done, length)
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        for bar in reversed(self._bars.values()):
+            bar.close()
+        self._bars, self._seen = {}, {}
+
+    def _update(self, address: str, outer: Sequence[int], done: float, length: str) -> None:
+        now = self._clock()
+        last = self._seen.get(address)
+        if last is None:
+            this = _Execution(outer, now, now, 0.0)
+        elif last.outer != outer:  # It began when the one before was last seen, at the latest.
+            this = _Execution(outer, last.latest, now, last.latest - last.began)
+        else:
+            this = last._replace(latest=now)
+        self._seen[address] = this
+        again = last is not None and last.outer != outer
+        bar = self._bars.get(address)
+        if bar is None:
+            # What takes no time would only flicker.
+            if outer and max(now - this.began, this.before) < SLOW:
+                return
+            self._close_siblings(address)
+            level, unit = address.count("/"), PERCENT if length == PERCENT else "it"
+            label = f"└ {address}" if level else f"{self._description} {address}"
+            bar = Bar(_total(length), label, level, self._file, unit=unit, leave=not level)
+            self._bars[address] = bar
+        elif again and outer:
+            bar.restart(now - this.began)
+        bar.update(done)
+
+    def _close_siblings(self, address: str) -> None:
+        """A loop begins, so those before it, in the same loop, are over."""
+        level = address.count("/")
+        over = [a for a in self._bars if a.count("/") >= level]
+        for other in sorted(over, key=lambda a: -a.count("/")):  # Those below others first.
+            self._bars.pop(other).close()
+
+
+class _Execution(NamedTuple):
+    """A loop that runs: in which iterations of those around it, since when, and when last seen."""
+
+    outer: Sequence[int]
+    began: float
+    latest: float
+    before: float  # How long it took the time before.
+
+
+def _total(length: str) -> int | None:
+    if length == PERCENT:
+        return 100
+    return int(length) if length else None
+
+
+def _slowest(fractions: Any, mask: Any) -> float:
+    """What the slowest lane that is still at it has done."""
+    running = np.asarray(fractions)[np.asarray(mask)]
+    return float(np.nan_to_num(np.clip(running, 0, 1)).min()) if running.size else 1.0

@@ -1,0 +1,390 @@
+"""`watch`: tap a program that has no `log` calls in it.
+
+The program is traced as usual, and then evaluated with another meaning, which puts `log` calls
+into it: after the primitives and at the end of the iterations that were asked for. Everything from
+there on is `tap`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax import compat as compat
+from .._jax.compat import Jaxpr, JaxprEqn, open_jaxpr, subjaxprs
+from .._listen.plan import Options, is_heard, names, restrict
+from .._listen.programs import trace
+from .._log.entry import Entry, Meta, Nodes
+from .._log.primitive import checked_data, emit, log_p
+from .._logdict.logdict import LogDict
+from .._logdict.reductions import How
+from .._tap.host import logger
+from .._tap.tap import Streamed, Tapped, checked_sink, print_entry
+from .._walk.interpret import Body, Meaning, State, Where, interpret
+from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
+from .nan import Block, NanFound, any_bad, blocks, explain
+from .outline import Item, Source, as_tree, is_call, matches, outline, reaches
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Choice = bool | Callable[[list[Any]], Any]
+
+WATCHED = "spoolax.watch"  # The tag of what `watch` logs.
+NAN = "spoolax.nan"
+
+
+def watch(
+    f: Callable[P, T],
+    callback: Callable[[LogDict], Any] | None = None,
+    *,
+    carry: Choice = False,
+    outputs: Choice = False,
+    primitives: str | Iterable[str] = (),
+    where: str | Iterable[str] = "**",
+    nan: bool = False,
+    inf: bool = True,
+    interval: int | None = None,
+    reduce: How | None = None,
+    batch: bool = False,
+    latency: float = 0.1,
+    overflow: str = "wait",
+) -> Tapped[P, T]:
+    """Tap a function that has no `log` calls in it: its loops, its primitives, its first NaN.
+
+    `spoolax.primitives(f, *args)` shows what there is, with the addresses that `where` knows. If
+    nothing is asked for, the carries of all loops are watched.
+
+    Args:
+        f: Any function of JAX code.
+        callback: As in `tap`. Keys are addresses, such as "scan[0]/carry[1]".
+        carry: The carry of loops, after every iteration: True for all of it, or a function that
+            takes the list of its arrays, in the order of the pytree, and returns a dictionary.
+        outputs: What scans stack, in the same way.
+        primitives: The results of primitives with these names, such as "cholesky", or patterns.
+        where: Only at these addresses, and inside of the loops at them. `*` is anything in one
+            part of an address, `**` any number of parts: "scan[0]/**", "**/while[*]".
+        nan: Report the first NaN or infinity, as `watch_nan` does; the callback gets a `NanFound`.
+        inf: Whether infinities count as well.
+        interval: Every `interval`-th iteration only.
+        reduce: As in `tap`.
+        batch: As in `tap`.
+        latency: As in `tap`.
+        overflow: As in `tap`.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> def f(x):
+        ...     return jax.lax.fori_loop(0, 3, lambda i, x: 2 * x, x)
+        >>> y = spoolax.watch(f, carry=lambda carry: {"x": carry[-1]})(1.0); spoolax.flush()
+        scan[0]/x=2
+        scan[0]/x=4
+        scan[0]/x=8
+    """
+    chosen = names(primitives, "primitives") or ()
+    if not (carry or outputs or chosen or nan):
+        carry = True
+    for option, choice in (("carry", carry), ("outputs", outputs)):
+        if not isinstance(choice, bool) and not callable(choice):
+            raise LogTypeError(
+                f"`{option}` is True, or a function of the list of arrays, but not {choice!r}."
+            )
+    spec = _Spec(carry, outputs, chosen, names(where, "where") or (), nan, inf)
+    sink = checked_sink(callback or _print, batch, latency, overflow)
+    sink.callback = _reporting(sink.callback)
+    if batch and nan:
+        raise LogValueError("`nan=True` reports one thing, so it cannot be combined with `batch`.")
+    tags = (WATCHED, NAN)
+    return Tapped(f, Options(None, tags, False, interval, reduce, ""), sink, _Watched, spec)
+
+
+def watch_nan(
+    f: Callable[P, T],
+    callback: Callable[[NanFound], Any] | None = None,
+    *,
+    stop: bool = False,
+    inf: bool = True,
+) -> Tapped[P, T]:
+    """Report the first NaN or infinity: which primitive made it, where, and in which iteration.
+
+    The results of every iteration of every loop are looked at, and those of the function, in the
+    forward and in the backward pass. What is bad only in between, such as the unused side of a
+    `jnp.where`, does not count.
+
+    Args:
+        f: Any function of JAX code.
+        callback: Gets a `NanFound`. Without one, it goes to the `spoolax` logger as an error.
+        stop: Stop the program then: the function raises `StopRun`.
+        inf: Whether infinities count as well. One that a loop was given in its carry, such as the
+            start of a minimum, never does.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> def f(x):
+        ...     return jax.lax.fori_loop(0, 9, lambda i, x: 1 / (x - 3.0) + 3.0 - i, x)
+        >>> y = spoolax.watch_nan(f, print)(3.0); spoolax.flush()
+        The first infinity came out of `div` at ..., in scan[0], iteration 0. ...
+    """
+    report = callback or _alarm
+
+    def found(nan: Any) -> None:
+        report(nan)
+        if stop:
+            raise StopRun(str(nan))
+
+    functools.update_wrapper(found, report)
+    return watch(f, found, nan=True, inf=inf)
+
+
+def _print(logs: LogDict) -> None:
+    if isinstance(logs, NanFound):
+        print(logs)
+    else:
+        print_entry(logs)
+
+
+def _alarm(found: NanFound) -> None:
+    logger.error("%s", found)
+
+
+def primitives(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print the loops and primitives of a function, with their addresses and source lines.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> def f(x):
+        ...     return jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x)
+        >>> spoolax.primitives(f, 1.0)
+        f
+        └─ scan[0]    3 iterations, carry (int32[], float32[])  ...
+           ├─ add[0]  int32[]                                   ...
+           └─ mul[0]  float32[]                                 ...
+    """
+    jaxpr = trace(f, args, kwargs)
+    print(as_tree(outline(jaxpr, Where()), getattr(f, "__name__", repr(f))))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spec:
+    """What to watch."""
+
+    carry: Choice
+    outputs: Choice
+    primitives: tuple[str, ...]
+    where: tuple[str, ...]
+    nan: bool
+    inf: bool
+
+    def selects(self, address: str) -> bool:
+        return any(matches(address, pattern) for pattern in self.where)
+
+    def reaches(self, address: str) -> bool:
+        """Say whether something in the loop at an address may be selected."""
+        return self.selects(address) or any(reaches(pattern, address) for pattern in self.where)
+
+    def names(self, eqn: JaxprEqn) -> bool:
+        """Say whether a primitive is asked for, by its name or an address that ends with it."""
+        asked = (name.rpartition("/")[2].partition("[")[0] for name in self.primitives)
+        return any(fnmatch.fnmatchcase(str(eqn.primitive), name) for name in asked)
+
+    def chooses(self, item: Item) -> bool:
+        """Say whether a primitive is to be watched where it is."""
+        return (
+            self.names(item.eqn)
+            and self.selects(item.address)
+            and any("[" not in p or matches(item.address, p) for p in self.primitives)
+        )
+
+    def __str__(self) -> str:
+        asked = ("carry", "outputs", "primitives", "where")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in asked)
+
+
+def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
+    """Explain what is wrong before a callback gets to know of it."""
+
+    def report(logs: LogDict) -> Any:
+        origin = logs.origin
+        if origin is None or NAN not in origin.tags:
+            return callback(logs)
+        ((number, args),) = logs.items()
+        mask = np.asarray(logs.series(number).mask)
+        lane = tuple(np.argwhere(mask)[0])  # Of several that went wrong at once, the first.
+        return callback(explain(blocks[int(number)], [x[lane] for x in args], origin))
+
+    functools.update_wrapper(report, callback)
+    return report
+
+
+class Instrumented(Streamed):
+    """One way of calling a function that something is put into before it is streamed."""
+
+    warns = False  # Not in terms of tags.
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        """What is put into the program."""
+        raise NotImplementedError
+
+    def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        meaning = self.meaning(closed)
+
+        def instrumented(*args: Any) -> list[Any]:
+            outs, state, _ = interpret(closed, args, meaning.start(), meaning, Where())
+            meaning.ended(Body(closed, args, outs, 0, 0), state, Where())
+            return outs
+
+        count = len(args) - self.extra
+        return super().interpret(jax.make_jaxpr(instrumented)(*args[:count]), args)
+
+
+class _Watched(Instrumented):
+    """One way of calling a watched function."""
+
+    def __init__(self, spec: _Spec, *args: Any) -> None:
+        super().__init__(*args)
+        self._spec = spec
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        return _Watching(self._spec, outline(closed, Where()))
+
+
+class Instrument(Meaning):
+    """Puts `log` calls into a program, and leaves those that are there."""
+
+    def start(self) -> State:
+        return ()
+
+    def names(self, eqn: JaxprEqn) -> bool:
+        """Say whether something is to be put after a primitive."""
+        del eqn
+        return False
+
+    def enters(self, eqn: JaxprEqn) -> bool:
+        if eqn.primitive is log_p:
+            return True
+        if eqn.primitive in (compat.scan_p, compat.while_p):
+            return True
+        inside = is_call(eqn) or (
+            eqn.primitive is compat.cond_p and "branches_platforms" not in eqn.params
+        )
+        return inside and any(map(self._is_of_interest, subjaxprs(eqn)))
+
+    def _is_of_interest(self, jaxpr: Jaxpr) -> bool:
+        return any(self.enters(eqn) or self.names(eqn) for eqn in open_jaxpr(jaxpr)[0].eqns)
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+        emit(restrict(nodes, lambda key, entry: is_heard(entry)))
+        return (), state
+
+    def ended(self, body: Body, state: State, where: Where) -> State:
+        """The whole program has run."""
+        del body, where
+        return state
+
+
+class _Watching(Instrument):
+    """Puts in what `watch` was asked for."""
+
+    def __init__(self, spec: _Spec, items: Sequence[Item]) -> None:
+        self._spec = spec
+        self._primitives: dict[tuple[int, ...], Item] = {}
+        self._loops: dict[str, Item] = {}
+        for item in items:
+            if item.is_loop:
+                self._loops[item.address] = item
+            elif spec.chooses(item):
+                self._primitives[item.where.spot] = item
+        self._warn_of_nothing(items)
+
+    def _warn_of_nothing(self, items: Sequence[Item]) -> None:
+        spec = self._spec
+        loops = list(filter(spec.reaches, self._loops))
+        if spec.nan or self._primitives or (loops and (spec.carry or spec.outputs)):
+            return
+        there = sorted({str(item.eqn.primitive) for item in items if not item.is_loop})
+        warnings.warn(
+            f"Nothing is watched: {spec} selects nothing. The loops of this program are "
+            f"{sorted(self._loops)}, and its primitives are {there}. "
+            "`spoolax.primitives(f, *args)` shows where they are.",
+            NothingSelectedWarning,
+            stacklevel=2,
+        )
+
+    def start(self) -> State:
+        return jnp.bool_(False) if self._spec.nan else ()
+
+    def names(self, eqn: JaxprEqn) -> bool:
+        return self._spec.names(eqn)
+
+    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
+        item = self._primitives.get(where.spot)
+        if item is not None:
+            several = len(outs) > 1
+            data = {
+                f"{item.address}.{i}" if several else item.address: out
+                for i, out in enumerate(outs)
+            }
+            self._emit(data, item.source.line)
+
+    def stepped(self, body: Body, state: State, where: Where) -> State:
+        address = str(where)
+        line = self._loops[address].source.line
+        spec = self._spec
+        parts = (
+            ("carry", spec.carry, body.outs[: body.carried]),
+            ("outputs", spec.outputs, body.outs[body.carried :]),
+        )
+        for part, choice, values in parts if spec.reaches(address) else ():
+            data = {
+                f"{address}/{name}": value
+                for name, value in _chosen(choice, part, list(values), address).items()
+            }
+            self._emit({key: x for key, x in data.items() if spec.selects(key)}, line)
+        return self.ended(body, state, where)
+
+    def ended(self, body: Body, state: State, where: Where) -> State:
+        """A body ran, or the whole program. If its results are bad, tell what it was given."""
+        if not self._spec.nan or (where.path and not self._spec.selects(str(where))):
+            return state
+        source = self._loops[str(where)].source if where.path else Source()
+        block = Block(body.jaxpr, where, source)
+        carried = body.args[body.first_carried :][: body.carried]
+        bad = any_bad(body.outs, carried, self._spec.inf)
+        args = [jnp.asarray(x) for x in body.args]
+        meta = Meta((NAN,), rare=True, about=block)
+        emit((Entry({str(block.number): args}, {}, bad & ~state, meta),))
+        return state | bad
+
+    def _emit(self, data: dict[str, Any], line: str) -> None:
+        if data:
+            emit((Entry(data, {}, None, Meta((WATCHED,), site=line)),))
+
+
+def _chosen(choice: Choice, part: str, values: list[Any], address: str) -> dict[str, Any]:
+    """What to log of the arrays of a loop, by name."""
+    if isinstance(choice, bool):
+        return {f"{part}[{i}]": x for i, x in enumerate(values)} if choice else {}
+    if not values:
+        return {}
+    try:
+        result = choice(values)
+    except Exception as error:
+        types = ", ".join(str(jax.typeof(x)) for x in values)
+        error.add_note(
+            f"This was raised by the function given as `{part}`, for the loop {address}, whose "
+            f"{part} is [{types}]. Restrict `where` to the loops that it is meant for."
+        )
+        raise
+    named = result if isinstance(result, dict) else {part: result}
+    there = {name: value for name, value in named.items() if jax.tree.leaves(value)}
+    return {
+        name: jax.tree.map(jnp.asarray, value) for name, value in checked_data(there, "").items()
+    }

@@ -1,0 +1,164 @@
+"""Whether a model looks at each point by itself, so that data can be padded and cut into blocks.
+
+That is proved, or else not assumed. The model is traced for two lengths of the data, and the jaxprs
+are followed side by side. A value is *along* the data if its last axis is theirs, and each of its
+elements depends on one point only. Operations that keep that are known by their names; nothing else
+may depend on the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._jax import compat as compat
+
+# fmt: off
+ELEMENTWISE = frozenset((
+    "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
+    "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p",
+    "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
+    "floor", "ge", "gt", "igamma", "igammac", "integer_pow", "is_finite", "le", "lgamma", "log",
+    "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "nextafter", "not", "or",
+    "polygamma", "polynomial", "pow", "regularized_incomplete_beta", "rem", "round", "rsqrt",
+    "select_n", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh",
+    "xor", "zeta",
+))
+# fmt: on
+CALLS = frozenset(("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call"))
+REDUCTIONS = frozenset(
+    ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
+)
+
+
+def is_pointwise(model: Callable[[Any, Any], Any], x: Any, p: Any) -> bool:
+    """Whether a model certainly gives the same for a point, whichever others there are."""
+
+    def traced(more: int) -> Any:
+        shapes = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct((*a.shape[:-1], a.shape[-1] + more), p.dtype), x
+        )
+        return jax.make_jaxpr(model)(shapes, p)
+
+    one = traced(0)  # If that fails, the model does not fit the data, and the user is told.
+    given = [i < len(jax.tree.leaves(x)) for i in range(len(one.jaxpr.invars))]
+    try:
+        other = traced(1)
+        if not _equal(one.consts, other.consts):
+            return False
+        return _followed(one.jaxpr, other.jaxpr, given)[0]
+    except Exception:  # It cannot have another length, or an operation is not known.
+        return False
+
+
+class _UnknownError(Exception):
+    """An operation of which is not known whether it keeps points apart."""
+
+
+def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
+    """Which outputs are along the data, for inputs of which some are."""
+    along = dict(zip(jaxpr.invars, given, strict=True))
+
+    def is_along(atom: Any) -> bool:
+        return not isinstance(atom, compat.Literal) and along.get(atom, False)
+
+    for eqn, twin in zip(jaxpr.eqns, other.eqns, strict=True):
+        ins = [is_along(atom) for atom in eqn.invars]
+        name = eqn.primitive.name
+        if name != twin.primitive.name or not _equal(_literals(eqn), _literals(twin)):
+            raise _UnknownError
+        if name in CALLS:
+            inner = [compat.open_jaxpr(next(compat.subjaxprs(one))) for one in (eqn, twin)]
+            if not _equal(inner[0][1], inner[1][1]):
+                raise _UnknownError
+            outs = _followed(inner[0][0], inner[1][0], ins)
+        elif name == "scan":
+            outs = _scanned(eqn, twin, ins)
+        elif name == "broadcast_in_dim":
+            outs = [_broadcast(eqn, twin, ins[0])]
+        elif any(ins):
+            if not _keeps(eqn, twin, ins):
+                raise _UnknownError
+            outs = [True] * len(eqn.outvars)
+        elif _equal(eqn.params, twin.params):
+            outs = [False] * len(eqn.outvars)
+        else:
+            raise _UnknownError
+        along.update(zip(eqn.outvars, outs, strict=True))
+    outs = [is_along(atom) for atom in jaxpr.outvars]
+    same = _equal(_literals(jaxpr, "outvars"), _literals(other, "outvars"))
+    return outs if same else [False] * len(outs)
+
+
+def _scanned(eqn: Any, twin: Any, ins: Sequence[bool]) -> list[bool]:
+    """A loop whose carry is along the data, or not, before and after each iteration."""
+    body, other = (compat.open_jaxpr(one.params["jaxpr"]) for one in (eqn, twin))
+    consts, carry = compat.scan_parts(eqn.params)
+    flat = [a.aval.ndim < 2 for a in eqn.invars[consts + carry :]]
+    along_axis = any(one and few for one, few in zip(ins[consts + carry :], flat, strict=True))
+    if eqn.params["length"] != twin.params["length"] or along_axis:
+        raise _UnknownError
+    outs = _followed(body[0], other[0], ins)
+    if not _equal(body[1], other[1]) or outs[:carry] != list(ins[consts : consts + carry]):
+        raise _UnknownError
+    return outs
+
+
+def _literals(eqn: Any, name: str = "invars") -> list[Any]:
+    return [a.val if isinstance(a, compat.Literal) else None for a in getattr(eqn, name)]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether constants or parameters of an operation are the same."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if hasattr(one, "dtype"):
+        return np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
+    return bool(one == other)
+
+
+def _keeps(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
+    """Whether an operation on what is along the data gives something that is, too."""
+    name, params = eqn.primitive.name, eqn.params
+    shape = eqn.invars[0].aval.shape
+    last = len(shape) - 1
+    if name in ELEMENTWISE:
+        pairs = zip(eqn.invars, ins, strict=True)
+        apart = all(one or not atom.aval.shape for atom, one in pairs)
+        return apart and _equal(params, twin.params)
+    if name == "slice":
+        whole = params["start_indices"][last] == 0 and params["limit_indices"][last] == shape[last]
+        before = params["limit_indices"][:last] == twin.params["limit_indices"][:last]
+        return whole and before and (params["strides"] is None or params["strides"][last] == 1)
+    if name == "squeeze":
+        return last not in params["dimensions"]
+    if name in REDUCTIONS:
+        return last not in params["axes"]
+    if name == "dot_general":
+        (_, right), (_, right_batch) = params["dimension_numbers"]
+        last = eqn.invars[1].aval.ndim - 1
+        return list(ins) == [False, True] and last not in (*right, *right_batch)
+    if name == "concatenate":
+        return params["dimension"] != last and all(ins)
+    if name in ("unstack", "split"):
+        return bool(params["axis"] != last)
+    if name == "stack":
+        return params["axis"] <= last and all(ins)
+    return False
+
+
+def _broadcast(eqn: Any, twin: Any, along: bool) -> bool:
+    dims, shape = eqn.params["broadcast_dimensions"], eqn.params["shape"]
+    other = twin.params["shape"]
+    if not along and shape == other:
+        return False
+    # What is the same for all points is along them as well.
+    kept = dims and dims[-1] == len(shape) - 1 if along else len(shape) - 1 not in dims
+    if not kept or shape[:-1] != other[:-1]:
+        raise _UnknownError
+    return True

@@ -1,0 +1,60 @@
+"""Loggers: where the entries of programs, and the states of Python loops, go.
+
+Every logger is used in three ways: in a Python loop (`logger.log(state, step)`), streaming
+(`logger.tap(f)(x)`), and collected (`logger.spool(f)(x)`). To write one, derive from `Logger`.
+"""
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazily
+from ._check import CheckLogger as CheckLogger
+from ._composite import CompositeLogger as CompositeLogger
+from ._composite import MultiLogger as MultiLogger
+from ._console import ConsoleLogger as ConsoleLogger
+from ._jsonl import JsonlLogger as JsonlLogger
+from ._jsonl import read_jsonl as read_jsonl
+from ._null import NullLogger as NullLogger
+from ._plot import PlotLogger as PlotLogger
+from ._print import PrintLogger as PrintLogger
+from ._profile import ProfileLogger as ProfileLogger
+from ._protocol.frequency import EveryNStep as EveryNStep
+from ._protocol.frequency import EverySeconds as EverySeconds
+from ._protocol.frequency import Frequency as Frequency
+from ._protocol.frequency import LogSpaced as LogSpaced
+from ._protocol.frequency import Once as Once
+from ._protocol.frequency import Steps as Steps
+from ._protocol.logger import Logger as Logger
+from ._protocol.record import Record as Record
+from ._protocol.runs import LoggerState as LoggerState
+from ._protocol.runs import RunInfo as RunInfo
+from ._protocol.writing import WritingLogger as WritingLogger
+from ._python import PythonLogger as PythonLogger
+from ._ring import RingBufferLogger as RingBufferLogger
+from ._tqdm import TqdmLogger as TqdmLogger
+from ._webhook import WebhookLogger as WebhookLogger
+
+if TYPE_CHECKING:
+    from .._watch.progress import progress as progress
+    from ..storage import HDF5StorageWriter as HDF5StorageWriter
+    from ..storage import SaveLogger as SaveLogger
+    from .trackers._mlflow import MlflowLogger as MlflowLogger
+    from .trackers._replay import replay as replay
+    from .trackers._tensorboard import TensorBoardLogger as TensorBoardLogger
+    from .trackers._tracker import TrackerLogger as TrackerLogger
+    from .trackers._trackio import TrackioLogger as TrackioLogger
+    from .trackers._wandb import WandbLogger as WandbLogger
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "HDF5StorageWriter": "..storage",
+        "MlflowLogger": ".trackers._mlflow",
+        "SaveLogger": "..storage",
+        "TensorBoardLogger": ".trackers._tensorboard",
+        "TrackerLogger": ".trackers._tracker",
+        "TrackioLogger": ".trackers._trackio",
+        "WandbLogger": ".trackers._wandb",
+        "progress": ".._watch.progress",
+        "replay": ".trackers._replay",
+    },
+)

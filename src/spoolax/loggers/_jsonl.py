@@ -1,0 +1,114 @@
+"""Entries in a file, one JSON object on each line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import LogFileError, LogValueError
+from ._protocol.as_json import as_json, from_json
+from ._protocol.frequency import Frequency
+from ._protocol.paths import StrPath, of_run, writable
+from ._protocol.record import Record
+from ._protocol.runs import RunInfo
+from ._protocol.writing import Viewer, WritingLogger
+
+
+class JsonlLogger(WritingLogger):
+    """Appends a JSON object to a file for every entry.
+
+    An object has `_step`, `_time`, the named steps, and the values by name: arrays are lists, and
+    NaN and infinities are strings (`read_jsonl` turns them back). Every line reaches the operating
+    system as it is written, so that a crash of the process leaves a file that can be read.
+
+    Args:
+        path: The file. Directories above it are made.
+        mode: "a" appends to a file that is there, "w" replaces it, "x" refuses it.
+        view: Takes what to write out of the state.
+        every: A number of steps, or a frequency.
+
+    Examples:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/log.jsonl"
+        >>> with JsonlLogger(path) as logger:
+        ...     for i in range(2):
+        ...         logger.log({"loss": 1 / (1 + i)}, i)
+        >>> [(line["_step"], line["loss"]) for line in read_jsonl(path)]
+        [(0, 1.0), (1, 0.5)]
+    """
+
+    def __init__(
+        self,
+        path: StrPath,
+        mode: str = "a",
+        *,
+        view: Viewer = None,
+        every: Frequency | int | None = None,
+    ) -> None:
+        super().__init__(view=view, every=every)
+        if mode not in ("a", "w", "x"):
+            raise LogValueError(
+                f"`mode={mode!r}` is not known: use 'a' to append, 'w' to replace, 'x' to refuse a "
+                "file that is there."
+            )
+        self.path, self._mode = Path(path), mode
+        self._written, self._forked = 0, False
+
+    def open(self) -> None:
+        """Open the file."""
+        self.path = writable(self.path, "JsonlLogger")
+        if self._mode == "x" and self.path.exists():
+            raise LogFileError(
+                f"{str(self.path)!r} exists, and `mode='x'` says not to touch it. Choose another "
+                "name, or `mode='a'` to append to it, or `mode='w'` to replace it."
+            )
+        torn = self._mode == "a" and _ends_amid_a_line(self.path)
+        self._file = open(self.path, self._mode, encoding="utf-8")  # noqa: SIM115
+        if torn:  # By a crash. What follows must not be lost with it.
+            self._file.write("\n")
+
+    def write(self, record: Record) -> None:
+        """Append a record."""
+        self._file.write(as_json(record) + "\n")
+        self._file.flush()
+        self._written += 1
+
+    def close(self, error: BaseException | None) -> None:
+        """Close the file; if only runs of `init` were logged, there is nothing in it to keep."""
+        self._file.close()
+        if not self._written and self._forked and not self.path.stat().st_size:
+            self.path.unlink()
+
+    def fork(self, run: RunInfo) -> JsonlLogger:
+        """Each run has a file of its own."""
+        self._forked = True
+        return self.remade(path=of_run(self.path, run))
+
+
+def _ends_amid_a_line(path: Path) -> bool:
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with open(path, "rb") as file:
+        file.seek(-1, 2)
+        return file.read() != b"\n"
+
+
+def read_jsonl(path: StrPath) -> Iterator[dict[str, Any]]:
+    """Yield the entries that a `JsonlLogger` wrote, without lines that a crash cut off.
+
+    Examples:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/log.jsonl"
+        >>> with open(path, "w") as file:
+        ...     _ = file.write('{"_step": 0, "loss": "NaN"}' + chr(10) + '{"_step": 1, "lo')
+        >>> list(read_jsonl(path))
+        [{'_step': 0, 'loss': nan}]
+    """
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield from_json(line)
+            except json.JSONDecodeError:
+                continue

@@ -1,0 +1,26 @@
+"""A logger that does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._protocol.logger import Logger
+
+
+class NullLogger(Logger[Any]):
+    """Takes everything, and does nothing with it: for when a logger is needed, but no log.
+
+    Examples:
+        >>> with NullLogger() as logger:
+        ...     logger.log({"x": 1.0}, 0)
+    """
+
+    concurrent = True
+
+    def log(self, state: Any, step: int) -> None:
+        """Do nothing."""
+
+    def wants(self, step: int) -> bool:
+        """Never."""
+        del step
+        return False

@@ -1,0 +1,49 @@
+"""A line of text for every entry."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from .._watch.bar import say
+from ._protocol.frequency import Frequency
+from ._protocol.record import Record
+from ._protocol.runs import RunInfo
+from ._protocol.section import Section
+from ._protocol.writing import Viewer, WritingLogger
+
+
+class PrintLogger(WritingLogger):
+    """Prints a line for every entry, or for every `every`-th step.
+
+    Args:
+        every: A number of steps, or a frequency.
+        view: Takes what to print out of the state.
+        file: Where to print. By default the standard output.
+
+    Examples:
+        >>> with PrintLogger(every=100) as logger:
+        ...     for i in range(201):
+        ...         logger.log({"loss": 1 / (1 + i)}, i)
+        step 0  loss=1
+        step 100  loss=0.00990099
+        step 200  loss=0.004975124
+    """
+
+    def __init__(
+        self,
+        every: Frequency | int | None = None,
+        *,
+        view: Viewer = None,
+        file: TextIO | None = None,
+    ) -> None:
+        super().__init__(view=view, every=every)
+        self._file = file
+
+    def write(self, record: Record) -> None:
+        """Print a record."""
+        say(f"step {record.step}  {record.line()}", self._file or sys.stdout)
+
+    def fork(self, run: RunInfo) -> Section:
+        """Runs print to the same place, with their names in front."""
+        return Section(self, run.name)

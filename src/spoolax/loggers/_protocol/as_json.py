@@ -1,0 +1,74 @@
+"""Records as JSON: one object, on one line, that any reader of JSON can read.
+
+JSON has no NaN and no infinities, so they are the strings "NaN", "Infinity" and "-Infinity". A lane
+that did not log is null, and a complex number is `[real, imaginary]`. What has the name of
+something else gets an underscore in front.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .record import Record
+
+# Making one takes as long as using it.
+encode = json.JSONEncoder(allow_nan=False, default=str).encode
+NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def as_json(record: Record) -> str:
+    """Write a record as one line of JSON."""
+    about: dict[str, Any] = {"_step": record.step, "_time": record.time}
+    if record.tags:
+        about["_tags"] = list(record.tags)
+    steps = {name: _plain(at, None) for name, at in record.steps.items()}
+    values = {name: _plain(x, record.valid.get(name)) for name, x in record.values.items()}
+    line = dict(about)
+    for name, value in (*values.items(), *steps.items()):
+        while name in line:  # Nothing is overwritten.
+            name = f"_{name}"
+        line[name] = value
+    return encode(line)
+
+
+def finite_or_name(number: float) -> float | str:
+    """A number as JSON has it: those that it does not have are strings."""
+    if isinstance(number, int) or math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def from_json(line: str) -> dict[str, Any]:
+    """Read a line that `as_json` wrote."""
+    return {name: _number(value) for name, value in json.loads(line).items()}
+
+
+def _plain(value: Any, valid: Any) -> Any:
+    if isinstance(value, np.generic) and valid is None and value.dtype.kind in "biuf":
+        value = value.item()
+    if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value  # By far the most frequent case.
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], -1)
+    elif array.dtype.kind == "V":  # One of JAX's small numbers, exactly.
+        array = array.astype(np.int64 if jnp.issubdtype(array.dtype, np.integer) else np.float64)
+    cells = array.astype(object)
+    if array.dtype.kind == "f":
+        cells[np.isnan(array)] = "NaN"
+        cells[np.isposinf(array)] = "Infinity"
+        cells[np.isneginf(array)] = "-Infinity"
+    if valid is not None:
+        cells[~np.asarray(valid)] = None
+    return cells.tolist()
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number(x) for x in value]
+    return NUMBERS.get(value, value) if isinstance(value, str) else value

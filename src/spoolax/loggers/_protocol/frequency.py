@@ -1,0 +1,243 @@
+"""When a logger acts: values that can be compared, shared and combined.
+
+A frequency has no memory. It is asked whether a step is due, and told how often the one who asks
+has acted, and how long ago; a `Schedule` is what remembers that. To add one, derive from
+`Frequency`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..._logdict.logdict import LogDict
+from ...errors import LogTypeError, LogValueError
+
+
+class Frequency:
+    """Decides at which steps a logger acts. Combine them with `&` and `|`.
+
+    Examples:
+        >>> from spoolax.loggers import EveryNStep, Once, Steps
+        >>> often_at_first = Steps(0, 5) | EveryNStep(10)
+        >>> [step for step in range(25) if often_at_first.due(step)]
+        [0, 1, 2, 3, 4, 10, 20]
+        >>> Once() & Steps(5, 10)
+        Once() & Steps(start=5, stop=10)
+    """
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        """Say whether to act at a step, having acted so often, and so many seconds ago."""
+        raise NotImplementedError
+
+    def __and__(self, other: Frequency) -> Frequency:
+        return _Both(self, other) if isinstance(other, Frequency) else NotImplemented
+
+    def __or__(self, other: Frequency) -> Frequency:
+        return _Either(self, other) if isinstance(other, Frequency) else NotImplemented
+
+
+@dataclasses.dataclass(frozen=True)
+class Once(Frequency):
+    """The first time only.
+
+    Examples:
+        >>> Once().due(7, acted=0), Once().due(8, acted=1)
+        (True, False)
+    """
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        """Say whether nothing has been done yet."""
+        del step, waited
+        return acted == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class EveryNStep(Frequency):
+    """Steps that are a multiple of `n`.
+
+    Examples:
+        >>> [step for step in range(25) if EveryNStep(10).due(step)]
+        [0, 10, 20]
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n, (int, np.integer)) or isinstance(self.n, bool) or self.n < 1:
+            raise LogValueError(f"`EveryNStep(n)` takes a whole number above 0, not {self.n!r}.")
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        """Say whether the step is a multiple of `n`."""
+        del acted, waited
+        return step % self.n == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class EverySeconds(Frequency):
+    """At once, and then whenever this many seconds have passed.
+
+    Examples:
+        >>> EverySeconds(5).due(100, acted=1, waited=4.9)
+        False
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seconds, (int, float)) or not self.seconds > 0:
+            raise LogValueError(
+                f"`EverySeconds(s)` takes a number of seconds above 0, not {self.seconds!r}."
+            )
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        """Say whether enough time has passed."""
+        del step
+        return acted == 0 or waited >= self.seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps(Frequency):
+    """Steps from `start` on, and before `stop` (None: without end).
+
+    Examples:
+        >>> [step for step in range(10) if Steps(3, 6).due(step)]
+        [3, 4, 5]
+    """
+
+    start: float
+    stop: float | None = None
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        """Say whether the step is in the range."""
+        del acted, waited
+        return self.start <= step and (self.stop is None or step < self.stop)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogSpaced(Frequency):
+    """Step 0, and then `per_decade` steps in every power of ten, evenly spaced on a log scale.
+
+    Examples:
+        >>> [step for step in range(1001) if LogSpaced(3).due(step)]
+        [0, 1, 2, 5, 10, 22, 46, 100, 215, 464, 1000]
+    """
+
+    per_decade: int = 10
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.per_decade, int) or self.per_decade < 1:
+            raise LogValueError(
+                f"`per_decade` must be a whole number above 0, not {self.per_decade!r}."
+            )
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        """Say whether the step is the nearest one to a power of ten to the k-th part."""
+        del acted, waited
+        if step <= 1:
+            return step >= 0
+        # The power is known up to rounding only, so the neighbours are looked at as well.
+        near = round(math.log10(step) * self.per_decade)
+        return any(round(10 ** (k / self.per_decade)) == step for k in (near - 1, near, near + 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Both(Frequency):
+    one: Frequency
+    other: Frequency
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        return self.one.due(step, acted, waited) and self.other.due(step, acted, waited)
+
+    def __repr__(self) -> str:
+        return f"{_inside(self.one)} & {_inside(self.other)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Either(Frequency):
+    one: Frequency
+    other: Frequency
+
+    def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
+        return self.one.due(step, acted, waited) or self.other.due(step, acted, waited)
+
+    def __repr__(self) -> str:
+        return f"{self.one} | {self.other}"
+
+
+def _inside(frequency: Frequency) -> str:
+    return f"({frequency})" if isinstance(frequency, _Either) else repr(frequency)
+
+
+def as_frequency(given: Frequency | int | None) -> Frequency:
+    """Make a frequency of what a user gave as `every`: one, a number of steps, or nothing."""
+    if isinstance(given, Frequency):
+        return given
+    if given is None:
+        return Steps(-math.inf)  # All of them.
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        return EveryNStep(int(given))
+    hint = f" Write `{given.__name__}()`." if isinstance(given, type) else ""
+    raise LogTypeError(
+        f"How often to log is a number of steps, or a frequency such as `EverySeconds(5)`, not "
+        f"{given!r}.{hint}"
+    )
+
+
+class Schedule:
+    """A frequency in use: it remembers when it was last acted upon.
+
+    Things of several kinds, such as the entries of several `log` calls, take turns: each kind is
+    remembered by itself.
+    """
+
+    def __init__(
+        self, frequency: Frequency | int | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.frequency = as_frequency(frequency)
+        self._clock = clock
+        self._acted: dict[Any, tuple[int, float]] = {}
+
+    @property
+    def is_always(self) -> bool:
+        """Whether every step is due."""
+        return self.frequency == Steps(-math.inf)
+
+    def due(self, step: int, kind: Any = None) -> bool:
+        """Say whether to act at a step."""
+        acted, last = self._acted.get(kind, (0, -math.inf))
+        return self.frequency.due(step, acted, self._clock() - last)
+
+    def take(self, step: int, kind: Any = None) -> bool:
+        """Say whether to act at a step, which then counts as done."""
+        if not self.due(step, kind):
+            return False
+        self.taken(kind)
+        return True
+
+    def taken(self, kind: Any = None) -> None:
+        """It was acted upon."""
+        acted, _ = self._acted.get(kind, (0, 0.0))
+        self._acted[kind] = acted + 1, self._clock()
+
+
+class OfOneKind:
+    """Tells steps from entries: if several are logged in a step, those of the first kind count."""
+
+    def __init__(self) -> None:
+        self._first: tuple[Any] | None = None
+
+    def __call__(self, state: Any) -> bool:
+        kind = (kind_of(state),)
+        self._first = self._first or kind
+        return self._first == kind
+
+
+def kind_of(state: Any) -> Any:
+    """What tells the entries of one `log` call from those of others."""
+    return tuple(state) if isinstance(state, LogDict) else None

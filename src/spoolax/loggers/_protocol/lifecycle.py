@@ -1,0 +1,163 @@
+"""The life of a logger: it is opened once, used, and closed once.
+
+The three methods of a logger are wrapped with these, in the class that defines them. A method that
+calls that of its base class, through `super()`, is only checked once.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..._tap.host import host, raise_all
+from ...errors import LoggerStateError, LogTypeError, StopRun
+
+
+def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap `__enter__`."""
+
+    @functools.wraps(enter)
+    def wrapped(self: Any) -> Any:
+        if self._phase == "opening":  # A subclass calls its base class.
+            return enter(self)
+        if self._phase != "new":
+            raise LoggerStateError(misuse(self, "entered"))
+        self._phase = "opening"
+        try:
+            entered = enter(self)
+        except BaseException:
+            self._phase = "closed"
+            raise
+        self._phase = "open"
+        return self if entered is None else entered
+
+    return wrapped
+
+
+def logging(log: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `log`."""
+
+    @functools.wraps(log)
+    def wrapped(self: Any, state: Any, step: Any) -> None:
+        if type(step) is not int:
+            step = _checked_step(step)
+        if self._phase != "open":
+            raise LoggerStateError(misuse(self, "used"))
+        if self.concurrent:
+            log(self, state, step)
+        else:
+            with self._turn:
+                log(self, state, step)
+
+    return wrapped
+
+
+class Turn:
+    """Lets one thread at a time into a logger: the user's, or the worker.
+
+    While the user's thread waits for the worker, though, the worker may go ahead.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._holder: int | None = None
+        self._entered: list[bool] = []  # Whether the lock was taken; a stack of the worker's own.
+
+    def __enter__(self) -> None:
+        if host.is_worker():
+            while not (taken := self._lock.acquire(timeout=0.02)):
+                if self._holder in host.waiting_threads:
+                    break
+            self._entered.append(taken)
+        else:
+            self._lock.acquire()
+            self._holder = threading.get_ident()
+
+    def __exit__(self, *error: object) -> None:
+        if not host.is_worker() or self._entered.pop():
+            self._lock.release()
+
+
+def _checked_step(step: Any) -> int | float:
+    """A step as a number of Python."""
+    is_number = isinstance(step, (int, float, np.number, np.ndarray, jax.Array))
+    if not is_number or isinstance(step, (bool, jax.core.Tracer)) or np.ndim(step):
+        raise LogTypeError(
+            f"The step is a number, not {step!r} (of type {type(step).__name__}). Call "
+            "`logger.log(state, step)`."
+        )
+    number = np.asarray(step).item()
+    if number != number:
+        raise LogTypeError("The step is NaN, which is before and after nothing. Give a number.")
+    return int(number) if number == number // 1 else float(number)
+
+
+def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
+    """Wrap `__exit__`."""
+
+    @functools.wraps(leave)
+    def wrapped(self: Any, kind: Any, error: Any, trace: Any) -> None:
+        if self._phase == "closing":
+            leave(self, kind, error, trace)
+            return
+        if self._phase != "open":
+            raise LoggerStateError(misuse(self, "closed"))
+        errors: list[BaseException] = []
+
+        def attempt(act: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return act(*args)
+            except BaseException as failure:
+                errors.append(failure)
+
+        attempt(host.settle)
+        if any(isinstance(e, KeyboardInterrupt) for e in errors):
+            # Nobody waits for programs, but what they have logged is kept, unless that is
+            # interrupted, too.
+            attempt(host.drain)
+        errors += host.errors_of(self)
+        # A run that was to be stopped has failed, though it may have been over before it could be.
+        stop = next((e for e in errors if isinstance(e, StopRun)), None)
+        about = (type(stop), stop, None) if error is None and stop else (kind, error, trace)
+        for child in reversed(self._runs.values()):
+            if child.is_open:
+                attempt(child.__exit__, *about)
+        self._phase = "closing"
+        attempt(leave, self, *about)  # What it returns is ignored: no logger hides an error.
+        self._phase = "closed"
+        finish(self, error, errors + host.errors_of(self))
+
+    return wrapped
+
+
+def finish(logger: Any, error: BaseException | None, errors: list[BaseException]) -> None:
+    """Raise what went wrong in a logger; but not in the place of what went wrong in the run."""
+    # A file that cannot be written cannot be closed either, for the same reason.
+    errors = list({(type(e), str(e)): e for e in reversed(errors)}.values())[::-1]
+    if error is None:
+        raise_all(errors, f"Several things went wrong in {type(logger).__name__}.")
+    else:
+        for failure in errors:
+            if failure is not error:
+                error.add_note(f"Besides, {type(logger).__name__} failed: {failure!r}")
+
+
+def misuse(logger: Any, used: str) -> str:
+    """Say what is wrong with how a logger is used."""
+    name = type(logger).__name__
+    if logger._phase == "new":
+        return (
+            f"{name} was {used} before it was opened. Write `with {name}(...) as logger:`, and use "
+            "it inside of that block."
+        )
+    if logger._phase == "closed":
+        return (
+            f"{name} was {used} after it was closed (or could not be opened). A logger is used "
+            f"once: make a new {name} for the next `with`."
+        )
+    return f"{name} was {used} while it is open already. Use the one that is open."

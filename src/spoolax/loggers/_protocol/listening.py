@@ -1,0 +1,66 @@
+"""A function whose logs go to a logger, or to one of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ..._listen.drivers import is_running_programs
+from ..._listen.plan import Options
+from ..._logdict.logdict import LogDict
+from ..._tap.host import Sink
+from ..._tap.stream import Tap
+from ..._tap.tap import Tapped
+from ...errors import LogTypeError
+from .runs import LoggerState, OfRuns
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Listening(Tapped[P, T]):
+    """What `logger.tap` and `logger.spool` return."""
+
+    def __init__(
+        self, f: Callable[P, T], options: Options, sink: Sink, state: LoggerState | None
+    ) -> None:
+        if state is not None and not isinstance(state, LoggerState):
+            raise LogTypeError(
+                f"The second argument is what `logger.init(key)` returned, not {state!r}. Give the "
+                "others by name: `logger.tap(f, argnames=...)`."
+            )
+        kind = () if state is None else (OfRuns, sink.owner.run_step)
+        super().__init__(f, options, sink, *kind)
+        self._options, self._state, self._logger = options, state, sink.owner
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        self._logger.check_open()
+        if is_running_programs(self._source):
+            return super().__call__(*args, **kwargs)
+        program, leaves = self._programs.find(args, kwargs)
+        if self._state is None:
+            out = program.call(leaves, self._tap)
+        elif program.traced:
+            out = program.call(leaves, self._tap, self._state.run)
+        else:
+            out = program.call(leaves, Tap(self._options, self._sink_of_run()))
+        return out  # type: ignore[no-any-return]
+
+    def _sink_of_run(self) -> Sink:
+        """Outside of any trace, all entries belong to one run, and there is no need to ask them."""
+        assert self._state is not None
+        logger, numbers = self._logger, np.asarray(self._state.run)
+        if numbers.size != 1:
+            raise LogTypeError(
+                f"The state of the logger stands for {numbers.size} runs, but this is one call. "
+                "Use `jax.vmap` over the states and the arguments."
+            )
+        number = int(numbers.reshape(()))
+
+        def to_run(logs: LogDict) -> Any:
+            logger.run(number)(logs)
+
+        sink = self._sink
+        return Sink(to_run, sink.batch, sink.latency, sink.overflow, logger)

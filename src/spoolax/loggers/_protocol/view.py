@@ -1,0 +1,203 @@
+"""Take what is to be logged out of a state, as copies that outlive it.
+
+The user's `view` is compiled together with the copying, so that a `log` is one dispatch. Small
+arrays of one type are copied into one, because what is costly is how many arrays there are. Where a
+view cannot be compiled, it is just called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._jax.compat import is_key, key_impl
+from ..._logdict.logdict import LogDict
+from ..._weak_cache import WeakCache
+from ...errors import LogTypeError, LogValueError
+from .record import by_name, is_gone
+
+Values = dict[str, Any]
+SMALL = 256  # Numbers in an array that is worth packing.
+
+
+class Place(NamedTuple):
+    """Where a value is among the arrays that were copied, and at which of its numbers it begins."""
+
+    name: str
+    array: int
+    start: int
+    shape: tuple[int, ...]
+    is_packed: bool
+    dtype: str
+    key: str = ""  # What makes keys of the numbers, if they were keys.
+
+
+@jax.tree_util.register_static
+class Layout(NamedTuple):
+    """Where all of them are. It comes out of a compiled function, as a part of its structure."""
+
+    places: tuple[Place, ...]
+
+    def unpack(self, arrays: list[Any], rows: tuple[int, ...] = ()) -> Values:
+        """Take the values out of the arrays.
+
+        They may have an axis of rows in front; what is not packed may be a list of rows.
+        """
+        values = {}
+        for name, array, start, shape, is_packed, *_ in self.places:
+            part = arrays[array]
+            if is_packed:
+                part = part[..., start : start + math.prod(shape)].reshape(rows + shape)
+            values[name] = part if rows or shape else part[()]
+        return values
+
+
+class Copies(NamedTuple):
+    """Values that were copied on the device. Reading them waits for it."""
+
+    layout: Layout
+    arrays: list[Any]
+    rest: Values  # What is no array of JAX.
+    order: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Their size."""
+        return sum(int(getattr(x, "nbytes", 8)) for x in (*self.arrays, *self.rest.values()))
+
+    def fetch(self) -> list[Any]:
+        """Bring the arrays to the host, packed as they are."""
+        return [np.asarray(x) for x in self.arrays]
+
+    def read(self) -> Values:
+        """Bring them to the host."""
+        values = {**self.rest, **self.layout.unpack(self.fetch())}
+        return {name: values[name] for name in self.order}
+
+
+class View:
+    """A function of the state that says what to log; None: all of it."""
+
+    def __init__(self, view: Callable[[Any], Any] | None, option: str = "view") -> None:
+        if view is not None and not callable(view):
+            raise LogTypeError(f"`{option}` is a function of the state, not {view!r}.")
+        self._view = view
+        self._compiled: Any = None if view is None else _compiled.get(view, None, _compile)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether there is a function at all."""
+        return self._view is not None
+
+    def of(self, state: Any) -> Values:
+        """The values by name, as they are in the state."""
+        if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
+            return dict(state)  # An entry of a tap is nearly always that.
+        if self._view is None and type(state) is dict and _are_arrays(list(state.values())):
+            return {str(name): x for name, x in state.items()}
+        return by_name(state if self._view is None else self._view(state))
+
+    def copies(self, state: Any) -> Copies:
+        """Copies of the values. Arrays stay on their devices, so nobody waits for them."""
+        # A number of Python would lose digits if it was traced.
+        if self._compiled is not None and _are_arrays(jax.tree.leaves(state)):
+            try:
+                layout, arrays = self._compiled(state)
+                return Copies(layout, arrays, {}, tuple(p.name for p in layout.places))
+            except RuntimeError:
+                check_there(state)
+                raise
+            except (TypeError, ValueError):
+                # It reads numbers, returns something else than arrays, or they are on several
+                # devices.
+                self._compiled = None
+        return _copies(self.of(state))
+
+
+def _compile(view: Callable[[], Any]) -> Any:
+    def of_state(state: Any) -> tuple[Layout, list[Any]]:
+        values = by_name(view()(state), traced=True)
+        if not all(isinstance(x, jax.Array) for x in values.values()):
+            raise TypeError("What is no array may be another one the next time.")
+        return packed(values)
+
+    return jax.jit(of_state)
+
+
+_compiled: WeakCache[Any] = WeakCache(methods=False)
+
+
+def packed(values: Values) -> tuple[Layout, list[Any]]:
+    """Copy arrays, small ones of one type into one."""
+    places: list[Place] = []
+    arrays: list[Any] = []
+    small: dict[Any, tuple[int, list[Any]]] = {}
+    for name, value in values.items():
+        key = ""
+        if is_key(value):
+            key, value = key_impl(value.dtype), jax.random.key_data(value)
+        about = (str(value.dtype), key)
+        if value.size > SMALL:
+            places.append(Place(name, len(arrays), 0, value.shape, False, *about))
+            arrays.append(jnp.copy(value))
+            continue
+        if value.dtype not in small:
+            small[value.dtype] = len(arrays), []
+            arrays.append(None)
+        array, parts = small[value.dtype]
+        start = sum(part.size for part in parts)
+        places.append(Place(name, array, start, value.shape, True, *about))
+        parts.append(value.ravel())
+    for array, parts in small.values():
+        arrays[array] = jnp.concatenate(parts)
+    return Layout(tuple(places)), arrays
+
+
+_pack = jax.jit(packed)
+
+
+def _copies(values: Values) -> Copies:
+    """Copy values of which some are no arrays of JAX, or which are on several devices."""
+    arrays, rest = values, {}
+    if not _are_arrays(list(values.values())):
+        arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
+        others = {name: x for name, x in values.items() if name not in arrays}
+        rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in others.items()}
+    try:
+        layout, copied = _pack(arrays)
+    except RuntimeError:
+        check_there(values)
+        raise
+    except ValueError:
+        alone = enumerate(arrays.items())
+        layout = Layout(
+            tuple(Place(name, i, 0, x.shape, False, str(x.dtype)) for i, (name, x) in alone)
+        )
+        copied = [jnp.copy(x) for x in arrays.values()]
+    return Copies(layout, copied, rest, tuple(values))
+
+
+def _are_numpy(values: Values) -> bool:
+    return all(isinstance(x, (np.generic, np.ndarray)) for x in values.values())
+
+
+def _are_arrays(leaves: list[Any]) -> bool:
+    # Asking each of them takes longer: `isinstance` goes through a metaclass.
+    kinds = set(map(type, leaves))
+    return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
+
+
+def check_there(state: Any) -> None:
+    """Raise an error that says which array was donated, if one was."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if is_gone(leaf):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise LogValueError(
+                f"{name!r} has been donated to another computation, so its value is gone. Call "
+                "`log` with the state that a step returned, before the next step gets it."
+            )

@@ -1,0 +1,89 @@
+"""What the loggers that write something have in common: numbers by name, on spoolax's own thread.
+
+The thread of the user's loop only copies what is to be written, on the device, and hands it over.
+So nobody waits for the device, nor for a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from ..._tap.host import Sink, host
+from .frequency import Frequency, Schedule, kind_of
+from .logger import Logger
+from .record import Record, make_record, read
+from .view import Copies, View
+
+Viewer = Callable[[Any], Any] | None
+
+
+class WritingLogger(Logger[Any]):
+    """A logger that writes records. Derive from it and write `write`; `open` and `close` if need
+    be.
+
+    `view` takes what is to be written out of the state, and is compiled if that is possible;
+    `every` says how often.
+
+    Examples:
+        >>> class Collect(WritingLogger):
+        ...     def open(self):
+        ...         self.seen = []
+        ...     def write(self, record):
+        ...         self.seen.append((record.step, float(record.values["x"])))
+        >>> with Collect(view=lambda state: {"x": state[0]}, every=2) as logger:
+        ...     for i in range(4):
+        ...         logger.log((i, "something else"), i)
+        >>> logger.seen
+        [(0, 0.0), (2, 2.0)]
+    """
+
+    concurrent = True
+
+    def __init__(self, *, view: Viewer = None, every: Frequency | int | None = None) -> None:
+        self._view, self._schedule = View(view), Schedule(every)
+        self._sink = Sink(self._receive, owner=self)
+
+    def open(self) -> None:
+        """Get ready to write."""
+
+    def write(self, record: Record) -> None:
+        """Write a record, whose values are on the host."""
+        raise NotImplementedError
+
+    def close(self, error: BaseException | None) -> None:
+        """Everything was written. `error` is what ended the run, if something went wrong."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def log(self, state: Any, step: int) -> None:
+        """Write what the view takes out of a state."""
+        if not self._schedule.take(step, kind_of(state)):
+            return
+        if host.is_worker():
+            values = read(self._view.of(state))
+            self.write(make_record(state, values, step))
+        else:
+            copies = self._view.copies(state)
+            record = make_record(state, dict.fromkeys(copies.order), step)
+            host.post(self._sink, (record, copies), copies.nbytes)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+    def wants(self, step: int) -> bool:
+        """Say whether `every` includes the step."""
+        return self._schedule.due(step)
+
+    def _receive(self, what: tuple[Record, Copies]) -> None:
+        record, copies = what
+        record.values = copies.read()
+        self.write(record)

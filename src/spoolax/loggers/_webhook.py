@@ -1,0 +1,165 @@
+"""A POST to a URL when something happens."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from .._tap.host import logger as reports
+from ..errors import LogValueError, WebhookError
+from ._protocol.as_json import as_json
+from ._protocol.frequency import Frequency
+from ._protocol.record import Record
+from ._protocol.runs import RunInfo
+from ._protocol.writing import Viewer, WritingLogger
+
+MOST_WAITING = 1000
+
+
+class WebhookLogger(WritingLogger):
+    """Sends a POST with JSON when the run ends or fails, or when a condition becomes true.
+
+    The object has `event` ("condition", "end" or "failure"), `step` and `values` of the entry (or
+    the last one), and `error` after a failure. It is sent by a thread of its own, with a timeout,
+    and again after a pause if that fails, so a slow or absent server does not hold up the run. What
+    cannot be delivered is reported, and raised at the end.
+
+    Args:
+        url: Where to send it.
+        when: "end", "failure", "always" (both of these), or a function of the values, which is
+            asked for every entry; it sends when it turns true, not again while it stays so.
+        body: Makes what is sent of that object, such as `lambda event: {"text": str(event)}`.
+        headers: More headers.
+        timeout: Seconds to wait for the server.
+        retries: How often to try again.
+        view: Takes what to send out of the state.
+        every: A number of steps, or a frequency.
+
+    Examples:
+        >>> def diverged(values):
+        ...     return values["loss"] > 10
+        >>> logger = WebhookLogger("http://localhost:8000/hook", when=diverged)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        when: str | Callable[[dict[str, Any]], Any] = "always",
+        *,
+        body: Callable[[dict[str, Any]], Any] = dict,
+        headers: dict[str, str] | None = None,
+        timeout: float = 5.0,
+        retries: int = 3,
+        view: Viewer = None,
+        every: Frequency | int | None = None,
+    ) -> None:
+        super().__init__(view=view, every=every)
+        if not callable(when) and when not in ("end", "failure", "always"):
+            raise LogValueError(
+                f"`when={when!r}` is not known: use 'end', 'failure', 'always', or a function of "
+                "the values that says whether to send."
+            )
+        if not str(url).startswith(("http://", "https://")):
+            raise LogValueError(f"{url!r} is no URL that can be sent to: it must begin with http.")
+        for name, number in (("timeout", timeout), ("retries", retries)):
+            if not isinstance(number, (int, float)) or number < 0:
+                raise LogValueError(f"`{name}` is a number, not {number!r}.")
+        self._url, self._when, self._body = url, when, body
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._timeout, self._retries = timeout, retries
+        self._run: int | None = None
+        self._last: Record | None = None
+        self._was_true = False
+
+    def open(self) -> None:
+        """Start the thread that sends."""
+        self._queue: queue.Queue[bytes | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work, name="spoolax-webhook", daemon=True)
+        self._thread.start()
+
+    def write(self, record: Record) -> None:
+        """Send a record, if the condition has become true."""
+        self._last = record
+        if callable(self._when):
+            true = bool(self._when(record.values))
+            if true and not self._was_true:
+                self._send("condition", None)
+            self._was_true = true
+
+    def close(self, error: BaseException | None) -> None:
+        """Send what is to be sent at the end, and wait until it has been."""
+        event = "end" if error is None else "failure"
+        try:
+            if self._when in (event, "always"):
+                self._send(event, error)
+        finally:
+            self._queue.put(None)
+        patience = sum(self._timeout + _pause(i) for i in range(self._retries + 1))
+        self._thread.join(timeout=patience + 1)
+        if self._thread.is_alive():
+            raise WebhookError(f"{self._queue.qsize()} messages to {self._url} were not delivered.")
+
+    def fork(self, run: RunInfo) -> WebhookLogger:
+        """Each run sends its number along."""
+        logger = self.remade()
+        logger._run = run.number
+        return logger
+
+    def _send(self, event: str, error: BaseException | None) -> None:
+        last = self._last
+        what: dict[str, Any] = {
+            "event": event,
+            "step": None if last is None else last.step,
+            "values": {} if last is None else _values(last),
+        }
+        if self._run is not None:
+            what["run"] = self._run
+        if error is not None:
+            what["error"] = f"{type(error).__name__}: {error}"
+        content = json.dumps(self._body(what)).encode()
+        if self._queue.qsize() < MOST_WAITING:
+            self._queue.put(content)
+        else:
+            self._sink.fail(WebhookError(f"{MOST_WAITING} messages wait for {self._url} already."))
+
+    def _work(self) -> None:
+        while (content := self._queue.get()) is not None:
+            try:
+                self._deliver(content)
+            except WebhookError as error:
+                self._sink.fail(error)
+
+    def _deliver(self, content: bytes) -> None:
+        for attempt in range(self._retries + 1):
+            request = urllib.request.Request(self._url, content, self._headers, method="POST")
+            try:
+                with urllib.request.urlopen(request, timeout=self._timeout):
+                    return
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                code = 0
+                if isinstance(error, urllib.error.HTTPError):
+                    code = error.code
+                    error.close()
+                if attempt == self._retries or 400 <= code < 500:
+                    raise WebhookError(
+                        f"{self._url} did not take a message after {attempt + 1} attempts: {error}"
+                    ) from error
+                reports.info("%s: %s; trying again.", self._url, error)
+                time.sleep(_pause(attempt))
+
+
+def _pause(attempt: int) -> float:
+    """Seconds to wait after an attempt."""
+    return min(0.25 * 2.0**attempt, 10.0)
+
+
+def _values(record: Record) -> dict[str, Any]:
+    written = json.loads(as_json(record))
+    return {name: written[name] for name in record.values}

@@ -1,0 +1,185 @@
+"""Lines about the iterations of an optimizer, from Python loops and from inside of `jit`.
+
+Nobody waits for the device: arrays are handed to another thread as they are, which reads and prints
+them. Inside of a trace the values are streamed, as by `tap`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._log.primitive import log
+from ._logdict.logdict import LogDict
+from ._tap.host import Sink, host
+from ._tap.tap import tap
+from .errors import LogValueError
+from .loggers._protocol.record import is_gone
+
+EVERY = 10  # Iterations, with `verbose=1`.
+
+
+def log_iteration_async(
+    iteration: Any, cost: Any, gradient_norm: Any, message: str = "", verbose: int = 0
+) -> None:
+    """Print the state of an optimizer, without waiting for it.
+
+    Args:
+        iteration: The number of the iteration; it may be traced.
+        cost: The value of what is minimized. Do not donate it before it is printed.
+        gradient_norm: The norm of its gradient.
+        message: More to say.
+        verbose: 0 prints nothing, 1 every 10th iteration, and 2 all of them.
+
+    Examples:
+        >>> import spoolax
+        >>> from spoolax.optimizers import log_iteration_async
+        >>> for i in range(12):
+        ...     log_iteration_async(i, 1 / (i + 1), 0.5**i, verbose=1)
+        >>> spoolax.flush()
+        Iteration      0: cost = 1.000000e+00, |gradient| = 1.000000e+00
+        Iteration     10: cost = 9.090909e-02, |gradient| = 9.765625e-04
+    """
+    _check(verbose)
+    if not verbose:
+        return
+    values = {"iteration": iteration, "cost": cost, "gradient_norm": gradient_norm}
+    every = EVERY if verbose == 1 else 1
+    if _is_traced(values):
+        _in_trace(values, _Iterations(every, message))
+    elif is_jax_array(iteration) or iteration % every == 0:
+        host.post(_iterations, (_kept(values), every, message))
+
+
+def log_convergence_async(
+    reason: str,
+    iterations: Any,
+    final_cost: Any,
+    time_sec: Any,
+    final_gradient_norm: Any,
+    verbose: int = 1,
+) -> None:
+    """Print how an optimization ended, without waiting for it.
+
+    Args:
+        reason: Why it ended.
+        iterations: How many iterations it took.
+        final_cost: The value of what was minimized.
+        time_sec: How many seconds it took.
+        final_gradient_norm: The norm of its gradient.
+        verbose: 0 prints nothing.
+
+    Examples:
+        >>> import spoolax
+        >>> from spoolax.optimizers import log_convergence_async
+        >>> log_convergence_async("the gradient vanished", 42, 1e-3, 0.25, 1e-9); spoolax.flush()
+        Converged after 42 iterations (0.250 s): the gradient vanished. Final cost = ...
+    """
+    _check(verbose)
+    if not verbose:
+        return
+    values = {
+        "iterations": iterations,
+        "cost": final_cost,
+        "seconds": time_sec,
+        "gradient_norm": final_gradient_norm,
+    }
+    if _is_traced(values):
+        _in_trace(values, _Convergence(reason))
+    else:
+        host.post(_convergences, (_kept(values), reason))
+
+
+def is_jax_array(x: Any) -> bool:
+    """Say whether something is an array of JAX, concrete or traced.
+
+    Examples:
+        >>> import jax, numpy
+        >>> is_jax_array(jax.numpy.ones(3)), is_jax_array(numpy.ones(3)), is_jax_array(1.0)
+        (True, False, False)
+    """
+    return isinstance(x, jax.Array)
+
+
+def _check(verbose: Any) -> None:
+    if verbose not in (0, 1, 2):
+        raise LogValueError(
+            f"`verbose={verbose!r}` is not known: 0 is nothing, 1 every {EVERY}th iteration, 2 all."
+        )
+
+
+def _kept(values: dict[str, Any]) -> dict[str, Any]:
+    """Values that do not change any more. Arrays of JAX do not, so nobody has to copy them."""
+    return {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in values.items()}
+
+
+def _is_traced(values: dict[str, Any]) -> bool:
+    return any(isinstance(value, jax.core.Tracer) for value in values.values())
+
+
+def _in_trace(values: dict[str, Any], show: Any) -> None:
+    tap(lambda values: log(values) and None, show)(values)
+
+
+class _Iterations:
+    """Prints iterations that a program streams. Equal ones are one to JAX's caches."""
+
+    def __init__(self, every: int, message: str) -> None:
+        self._every, self._message = every, message
+
+    def __call__(self, logs: LogDict) -> None:
+        for values in _lanes(logs):
+            _show_iteration((values, self._every, self._message))
+
+
+class _Convergence:
+    """Prints the end that a program streams."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __call__(self, logs: LogDict) -> None:
+        for values in _lanes(logs):
+            _show_convergence((values, self._reason))
+
+
+def _lanes(logs: LogDict) -> list[dict[str, Any]]:
+    """The values of an entry; of a batch, those of each lane that is still at it."""
+    mask = np.asarray(logs.series(next(iter(logs))).mask)
+    return [
+        {name: np.asarray(x)[tuple(lane)] for name, x in logs.items()} for lane in np.argwhere(mask)
+    ]
+
+
+def _show_iteration(what: tuple[dict[str, Any], int, str]) -> None:
+    values, every, message = what
+    iteration = _text(values["iteration"], "d")
+    if iteration.isdigit() and int(iteration) % every:
+        return
+    print(
+        f"Iteration {iteration:>6}: cost = {_text(values['cost'])}, "
+        f"|gradient| = {_text(values['gradient_norm'])}" + (f"  {message}" if message else ""),
+        flush=True,
+    )
+
+
+def _show_convergence(what: tuple[dict[str, Any], str]) -> None:
+    values, reason = what
+    print(
+        f"Converged after {_text(values['iterations'], 'd')} iterations "
+        f"({_text(values['seconds'], '.3f')} s): {reason}. Final cost = {_text(values['cost'])}, "
+        f"|gradient| = {_text(values['gradient_norm'])}",
+        flush=True,
+    )
+
+
+def _text(value: Any, how: str = ".6e") -> str:
+    if is_gone(value):
+        return "(donated)"
+    number = value if isinstance(value, (int, float)) else float(value)
+    return f"{int(number) if how == 'd' else number:{how}}"
+
+
+_iterations, _convergences = Sink(_show_iteration), Sink(_show_convergence)

@@ -1,0 +1,147 @@
+"""A `LogDict` as a file, and back; and that of all that a `SaveLogger` has saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._jax.compat import is_key
+from .._logdict.logdict import LogDict, from_series
+from .._logdict.series import Series
+from ..errors import LogTypeError, MixedKeyError, StorageError
+from ..loggers._protocol.paths import StrPath
+from ._book import Book, claimed
+from ._careful import guarded
+from ._dtypes import stored_as
+from ._file import FAILED, FINISHED
+from ._meta import gathered
+from ._reader import HDF5StorageReader
+from ._schema import is_array
+from ._table import Form
+from ._tree import Json, describe, leaf_names, leaves
+
+
+def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
+    """Save a `LogDict` into an HDF5 file; `spoolax.load` returns it as it was.
+
+    Examples:
+        >>> import spoolax, tempfile
+        >>> path = tempfile.mkdtemp() + "/logs.h5"
+        >>> y, logs = spoolax.spool(lambda x: spoolax.log({"x": x}, step=3))(1.0)
+        >>> spoolax.save(path, logs)
+        >>> spoolax.load(path)
+        LogDict(
+          x: float32[] = 1  (step 3)
+        )
+    """
+    if not isinstance(logs, LogDict):
+        raise LogTypeError(f"`save` takes a LogDict, not {type(logs).__name__}.")
+    tree = {
+        "values": dict(logs),
+        "steps": logs.steps,
+        "valid": logs._valid,
+        "dropped": logs._dropped,
+    }
+    structure = describe(tree, is_array)
+    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in leaves(tree, is_array)]
+    columns = [(n, stored_as(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
+    about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
+    with claimed(path, mode, False, "spoolax.save") as (path, lock):
+        book = Book(path, lock, {**gathered(None, None), "kind": "log"})
+        book.open([Form("logs", structure, columns, False, about)])
+        raw = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
+        status = FAILED
+        try:
+            book.append("logs", [0], raw)
+            status = FINISHED
+        finally:
+            book.close(status)
+
+
+@guarded
+def load(path: StrPath) -> LogDict:
+    """Read what `spoolax.save` or a `SaveLogger` wrote.
+
+    Of a `SaveLogger`, every key has a time axis. A key whose entries changed their shape or type is
+    there several times: "x", "x#1", ...
+
+    Examples:
+        >>> import spoolax, tempfile
+        >>> path = tempfile.mkdtemp() + "/logs.h5"
+        >>> with spoolax.storage.SaveLogger(path) as logger:
+        ...     logger.log({"loss": 0.5}, 10)
+        >>> spoolax.load(path)["loss"].tolist()
+        [0.5]
+    """
+    with HDF5StorageReader(path) as reader:
+        kind = reader.meta.get("kind")
+        if kind == "log":
+            return _whole(reader)
+        if kind != "logs":
+            raise StorageError(
+                f"{str(path)!r} holds the trajectory of an HDF5StorageWriter. Read it with "
+                "`spoolax.open`."
+            )
+        parts: dict[str, list[tuple[Any, Series]]] = {}
+        for name in reader.groups:
+            group = reader.focus_group(name)
+            rows = group[:]
+            for key, value in rows["values"].items():
+                one = _series(rows, value, int(group.about["lanes"]))
+                parts.setdefault(key, []).append((rows["order"], one))
+    series: dict[str, Series] = {}
+    for key, some in parts.items():
+        for number, one in enumerate(_joined(key, some)):
+            name = f"{key}#{number}" if number else key
+            while number and (name in parts or name in series):  # Somebody called it so.
+                name += "#"
+            series[name] = one
+    return from_series(series)
+
+
+def _whole(reader: HDF5StorageReader) -> LogDict:
+    group = reader.focus_group("logs")
+    tree, about = group[...], group.about
+    logs = LogDict(
+        tree["values"],
+        steps=tree["steps"],
+        valid=tree["valid"],
+        dropped=tree["dropped"],
+        stacked=about["stacked"],
+    )
+    logs._axes = {key: (axes[0], axes[1]) for key, axes in about["axes"].items()}
+    return logs
+
+
+def _series(rows: Json, value: Any, lanes: int) -> Series:
+    valid = rows.get("valid")
+    own = np.ndim(jax.tree.leaves(value)[0]) - 1 - lanes
+    mask = None if valid is None or np.all(valid) else valid
+    return Series(value, rows["steps"], mask, None, True, lanes, own)
+
+
+def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
+    """Put the entries of several tables in order, as far as they fit together."""
+    found: list[tuple[Any, Series]] = []
+    for order, one in parts:
+        for number, (before, other) in enumerate(found):
+            if _types(one) != _types(other):
+                continue
+            try:
+                found[number] = np.concatenate([before, order]), other.join(one, key)
+                break
+            except MixedKeyError:
+                continue
+        else:
+            found.append((order, one))
+    return [_sorted(one, np.argsort(order, kind="stable")) for order, one in found]
+
+
+def _types(one: Series) -> list[Any]:
+    return [leaf.dtype for leaf in jax.tree.leaves(one.value)]
+
+
+def _sorted(one: Series, sort: Any) -> Series:
+    return one.map(lambda x: x[sort])
