@@ -9,8 +9,6 @@ from typing import Any
 
 from .errors import MissingExtraError
 
-NAME = re.compile(r"[\w.-]+")
-
 
 def load(module: str, user: str, extra: str) -> Any:
     """Import a module that `user` needs, and that the extra `extra` installs."""
@@ -29,8 +27,10 @@ def _command(package: str, extra: str) -> str:
 
     The packages themselves are named, as spoolax may have been installed from anywhere.
     """
-    missing = [one for one in requirements(extra) if not _is_installed(one)]
-    return " ".join(["pip install", *(f'"{one}"' for one in missing or [package])])
+    wanted = requirements(extra)
+    missing = [one for one in wanted if not _is_installed(one)]
+    broken = [one for one in wanted if _name(one) == package]
+    return " ".join(["pip install", *(f'"{one}"' for one in missing or broken or [package])])
 
 
 def requirements(extra: str) -> list[str]:
@@ -43,10 +43,13 @@ def requirements(extra: str) -> list[str]:
     return [marker.sub("", one).strip() for one in found if marker.search(one)]
 
 
+def _name(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement)[0]
+
+
 def _is_installed(requirement: str) -> bool:
-    name = NAME.match(requirement)
     try:
-        importlib.metadata.version(name[0] if name else requirement)
+        importlib.metadata.version(_name(requirement))
     except importlib.metadata.PackageNotFoundError:
         return False
     return True

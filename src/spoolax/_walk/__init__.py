@@ -2,3 +2,8 @@
 
 `spool`, `tap` and `watch` are meanings. `_listen` and they may import it.
 """
+
+# These fill the table of rules, and make JAX's transformations keep logs.
+from . import calls as calls
+from . import control as control
+from . import transformations as transformations
