@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.compat import is_key
+from ._jax.arrays import is_key
 from ._tap.host import logger as reports
 from ._weak_cache import WeakCache
 from .errors import LogTypeError, LogValueError

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax.compat import as_key, gathered, is_key, raw, raw_type, vary
+from .._jax.arrays import as_key, gathered, is_key, raw, raw_type, vary
 from .._log.entry import Entry, Loop, Nodes, map_entries, mask_for, widen
 from .._logdict import reductions as _reduce
 from .._spool import buffer as _buffer

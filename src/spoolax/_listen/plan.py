@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from .._jax.compat import is_key, mesh_of, varying_axes
+from .._jax.arrays import is_key, mesh_of, varying_axes
 from .._log.entry import (
     Entry,
     Loop,

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax import compat as compat
+from .._jax import tracing
+from .._jax.primitives import Jaxpr, jit_p, open_jaxpr, static_arguments
 from .._log.primitive import listening
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError
@@ -40,7 +41,7 @@ class Program:
         self._pending: tuple[Any, Any, Any] | None = None
         self._static_outputs = False
 
-    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+    def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Return the outputs of the traced function, and what else there is to return."""
         raise NotImplementedError
 
@@ -95,7 +96,7 @@ class Program:
     def _types(self, leaves: Sequence[Any]) -> list[Any]:
         return [jax.typeof(leaf) for leaf in leaves]
 
-    def _trace(self, leaves: Sequence[Any]) -> tuple[compat.Jaxpr, Any]:
+    def _trace(self, leaves: Sequence[Any]) -> tuple[Jaxpr, Any]:
         out_tree, f = None, self._f()
 
         leaves = leaves[: len(leaves) - self.extra]
@@ -138,7 +139,7 @@ class RetryError(Exception):
     """Raised by `interpret` if the program is to be compiled in another way, at once."""
 
 
-def trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> compat.Jaxpr:
+def trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Jaxpr:
     """Trace a function as it would be for a call with these arguments."""
     program, leaves = Programs(lambda: f, Program).find(args, kwargs)
     closed, _ = program._trace(leaves)
@@ -154,7 +155,7 @@ class Programs:
 
     def __init__(self, f: Callable[[], Any], make: Callable[..., Program]) -> None:
         self.source, self._make = f, make
-        self._static_numbers, self._static_names = compat.static_arguments(f())
+        self._static_numbers, self._static_names = static_arguments(f())
         self._kinds: dict[Any, _Kind] = {}
         self._flat: dict[tuple[type, ...], Program] = {}
 
@@ -163,17 +164,17 @@ class Programs:
         # This is the price of every call, so it is kept short. Arrays that are arguments by
         # themselves need no flattening.
         program = None if kwargs else self._flat.get(tuple(map(type, args)))
-        if program is not None and compat.trace_is_clean():
+        if program is not None and tracing.trace_is_clean():
             return program, args
         if self._static_numbers or self._static_names:
             args, kwargs = self._mark_static(args, kwargs)
-        leaves, tree = compat.flatten((args, kwargs))
+        leaves, tree = tracing.flatten((args, kwargs))
         signature = (tree, *map(type, leaves))
         kind = self._kinds.get(signature)
         if kind is None:
             kind = self._kinds[signature] = _Kind(signature[1:])
         static = _checked_hashable(tuple(leaves[i] for i in kind.static))
-        traced = kind.traced or not compat.trace_is_clean()
+        traced = kind.traced or not tracing.trace_is_clean()
         program = kind.programs.get((static, traced))
         if program is None:
             given = dict(zip(kind.static, static, strict=True))
@@ -263,14 +264,14 @@ class _Static:
         return leaf.value if isinstance(leaf, _Static) else leaf
 
 
-def _donated(closed: compat.Jaxpr) -> tuple[int, ...]:
+def _donated(closed: Jaxpr) -> tuple[int, ...]:
     """Which inputs the function itself gives away, by calling a jitted function that does."""
-    jaxpr, _ = compat.open_jaxpr(closed)
+    jaxpr, _ = open_jaxpr(closed)
     given: list[int] = []
     for number, var in enumerate(jaxpr.invars):
         uses = [(eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.invars) if v is var]
         if len(uses) == 1 and not any(v is var for v in jaxpr.outvars):
             eqn, i = uses[0]
-            if eqn.primitive is compat.jit_p and eqn.params["donated_invars"][i]:
+            if eqn.primitive is jit_p and eqn.params["donated_invars"][i]:
                 given.append(number)
     return tuple(given)

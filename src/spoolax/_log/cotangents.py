@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from .._jax import compat as compat
-from .._jax.compat import Primitive
+from .._jax import rule_tables
+from .._jax.primitives import Primitive
 from ..errors import LogTypeError
 from .entry import Entry, Meta
 from .primitive import check_step, checked_data, checked_tags, emit, listening
@@ -106,15 +106,15 @@ def _batch(axis_data: Any, values: Sequence[Any], axes: Sequence[Any], *, note: 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, note: _Note) -> Any:
     count = note.tree.num_leaves
     outs, steps = list(primals[:count]), primals[count:]
-    if all(map(compat.is_zero, tangents[:count])):
+    if all(map(rule_tables.is_zero, tangents[:count])):
         return outs, list(tangents[:count])
-    given = [compat.instantiate(t) for t in tangents[:count]]
+    given = [rule_tables.instantiate(t) for t in tangents[:count]]
     return outs, mark_p.bind(*given, *steps, note=note)
 
 
 def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any]:
     count = note.tree.num_leaves
-    given = [compat.instantiate(ct) for ct in cotangents]
+    given = [rule_tables.instantiate(ct) for ct in cotangents]
     if listening.value is not None:
         steps = dict(zip(note.steps, values[count:], strict=True))
         value = jax.tree.unflatten(note.tree, given)
@@ -122,4 +122,4 @@ def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any
     return [*given, *[None] * (len(values) - count)]
 
 
-compat.register_identity(mark_p, _identity, batch=_batch, jvp=_jvp, transpose=_transpose)
+rule_tables.register_identity(mark_p, _identity, batch=_batch, jvp=_jvp, transpose=_transpose)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax.compat import zeros
+from .._jax.arrays import zeros
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.compat import Primitive, register
+from .._jax.primitives import Primitive
+from .._jax.rule_tables import register
 from .._logdict.logdict import LogDict
 from ..errors import LogTypeError, LogValueError
 from .entry import Entry, Loop, Meta, Node, Nodes

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax import compat as compat
+from .._jax import arrays
 from .._listen.fold import Result, Row, unraw
 from .._listen.plan import Plan, restrict
 from .._log.entry import Entry, Node, Nodes, mask_for, widen
@@ -92,7 +92,7 @@ def with_spilled(logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, 
     series = {key: logs.series(key) for key in logs}
     for key, chunks in spilled.items():
         one = series[key]
-        last = jax.device_get(Row(jax.tree.map(compat.raw, one.value), one.steps, one.mask))
+        last = jax.device_get(Row(jax.tree.map(arrays.raw, one.value), one.steps, one.mask))
         rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
         joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
         value = unraw(joined.value, plans[key].value)
@@ -122,8 +122,8 @@ def happened(logs: LogDict) -> LogDict:
 
 
 def _take(rows: Any, kept: Any) -> Any:
-    if compat.is_key(rows):
-        return compat.as_key(_take(jax.random.key_data(rows), kept), rows.dtype)
+    if arrays.is_key(rows):
+        return arrays.as_key(_take(jax.random.key_data(rows), kept), rows.dtype)
     if kept.all():
         return jnp.asarray(rows)
     return jnp.asarray(np.asarray(rows)[kept])

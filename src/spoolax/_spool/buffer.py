@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax.compat import host_call
+from .._jax.host_call import host_call
 from ..errors import LogValueError
 
 OVERFLOW = ("last", "first", "thin")

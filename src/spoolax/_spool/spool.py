@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from .._jax import compat as compat
+from .._jax.primitives import Jaxpr
 from .._listen.drivers import around, collecting, is_running_programs, joined
 from .._listen.fold import Fold, Row, State
 from .._listen.plan import (
@@ -144,7 +144,7 @@ class _Spooled(Program):
         self._spilled: dict[str, list[Row]] = {}
         self._plans: dict[str, Plan] = {}
 
-    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
+    def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
         options = self._options
         found = survey(closed, Where())
         repeated = repetitions(found)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._jax.compat import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_type
+from .._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_type
 from .._log.entry import Nodes
 
 MOST_ROWS = 16384

@@ -24,8 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr, JaxprEqn, host_call, subjaxprs
+from .._jax import arrays
+from .._jax.anatomy import calls_host, subjaxprs
+from .._jax.host_call import host_call
+from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, shard_map_p, while_p
 from .._listen.plan import Options, make_plans, restrict
 from .._listen.windows import Windows
 from .._log.entry import Entry, Nodes, entries, map_entries
@@ -248,7 +250,7 @@ class _Streaming(Meaning):
         return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        if self._rehearsing and where.path and compat.calls_host(eqn):
+        if self._rehearsing and where.path and calls_host(eqn):
             self._calling.update(_loops(where))
 
     # Loops.
@@ -448,7 +450,7 @@ def _is_urgent(nodes: Nodes) -> bool:
     """Say whether entries are worth a call of the host by themselves."""
     if _is_rare(nodes):
         return True
-    types = [compat.raw_type(x) for x in jax.tree.leaves(nodes)]
+    types = [arrays.raw_type(x) for x in jax.tree.leaves(nodes)]
     return bool(sum(x.size * x.dtype.itemsize for x in types) >= LARGE)
 
 
@@ -462,6 +464,6 @@ def _parts(eqn: JaxprEqn) -> bool:
         return False
     if eqn.primitive is log_p:
         return _is_urgent(logged(eqn.params, [v.aval for v in eqn.invars]))
-    if eqn.primitive in (compat.scan_p, compat.while_p, compat.shard_map_p):
+    if eqn.primitive in (scan_p, while_p, shard_map_p):
         return True
-    return any(_parts(inner) for sub in subjaxprs(eqn) for inner in compat.open_jaxpr(sub)[0].eqns)
+    return any(_parts(inner) for sub in subjaxprs(eqn) for inner in open_jaxpr(sub)[0].eqns)

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax import compat as compat
-from .._jax.compat import open_jaxpr, subjaxprs
+from .._jax import arrays, rule_tables
+from .._jax.anatomy import subjaxprs
+from .._jax.primitives import Jaxpr, jit_p, open_jaxpr, scan_p, shard_map_p, while_p
 from .._listen.drivers import around, is_running_programs
 from .._listen.plan import Options, left_over, names, restrict, warn_of_nothing
 from .._listen.programs import Program, programs_of
@@ -176,7 +177,7 @@ class Streamed(Program):
         if self.traced:
             self.extra = len(self.steps)
 
-    def interpret(self, closed: compat.Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+    def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         found = survey(closed, Where())
         if self.warns:
             warn_of_nothing((nodes for nodes, _, _ in found), self._tap.options)
@@ -203,7 +204,7 @@ class Streamed(Program):
         run = host.begin(tap.sink)
         try:
             begin = np.array([run.number, self._pace.first()], np.int32)
-            out, token = self.run([*leaves, compat.on_device(begin)])
+            out, token = self.run([*leaves, arrays.on_device(begin)])
         except BaseException as error:
             host.failed_to_run(run)
             if isinstance(error, jax.errors.JaxRuntimeError) and run.stop is not None:
@@ -246,7 +247,7 @@ class _Marking(Meaning):
         return (), state
 
 
-def _is_marked(jaxpr: compat.Jaxpr) -> bool:
+def _is_marked(jaxpr: Jaxpr) -> bool:
     """Say whether something in a jaxpr, at any depth, is logged for a tap already."""
     return any(
         any(entry.meta.taps for entry in entries(logged(eqn.params, [v.aval for v in eqn.invars])))
@@ -256,7 +257,7 @@ def _is_marked(jaxpr: compat.Jaxpr) -> bool:
     )
 
 
-def _evaluate(jaxpr: compat.Jaxpr, args: Sequence[Any]) -> list[Any]:
+def _evaluate(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     begin = np.array([0, 1], np.int32)
     outs, _ = stream(jaxpr, survey(jaxpr, Where()), args, None, begin, Pace())
     return outs
@@ -266,7 +267,7 @@ def _lower_log(ctx: Any, *operands: Any, tree: Any) -> Any:
     nodes = jax.tree.unflatten(tree, operands)
     if not any(entry.meta.taps for entry in entries(nodes)):
         return []
-    return compat.lower_evaluated(ctx, operands, log_p, {"tree": tree}, _evaluate)
+    return rule_tables.lower_evaluated(ctx, operands, log_p, {"tree": tree}, _evaluate)
 
 
 def _run_log(*values: Any, tree: Any) -> list[Any]:
@@ -279,6 +280,6 @@ def _run_log(*values: Any, tree: Any) -> list[Any]:
 
 
 log_p.def_impl(_run_log)
-for _primitive in (compat.jit_p, compat.scan_p, compat.while_p, compat.shard_map_p):
-    compat.wrap_lowering(_primitive, _is_marked, _evaluate)
-compat.set_lowering(log_p, _lower_log)
+for _primitive in (jit_p, scan_p, while_p, shard_map_p):
+    rule_tables.wrap_lowering(_primitive, _is_marked, _evaluate)
+rule_tables.set_lowering(log_p, _lower_log)

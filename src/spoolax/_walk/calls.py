@@ -15,8 +15,22 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr, JaxprEqn, split, subjaxprs
+from .._jax import arrays, tracing
+from .._jax.anatomy import manual_axes, subjaxprs
+from .._jax.primitives import (
+    Jaxpr,
+    JaxprEqn,
+    call_primitives,
+    custom_jvp_call_p,
+    custom_vjp_call_p,
+    custom_vmap_p,
+    hi_primitive_p,
+    jit_p,
+    linear_solve_p,
+    remat_p,
+    shard_map_p,
+    split,
+)
 from .._log.entry import Entry, Nodes, map_entries
 from .._log.primitive import listening
 from .interpret import (
@@ -31,7 +45,7 @@ from .interpret import (
 )
 
 
-@rule_for(compat.jit_p)
+@rule_for(jit_p)
 def _jit(eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where) -> Outcome:
     params = eqn.params
 
@@ -52,14 +66,14 @@ def _jit(eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where
     return jax.jit(call, inline=params["inline"])(state, *invals)  # type: ignore[no-any-return]
 
 
-@rule_for(*compat.call_primitives)
+@rule_for(*call_primitives)
 def _call(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     return interpret(eqn.params["call_jaxpr"], invals, state, meaning, where)
 
 
-@rule_for(compat.remat_p)
+@rule_for(remat_p)
 def _remat(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -80,7 +94,7 @@ def _remat(
     return checkpointed(state, *invals)  # type: ignore[no-any-return]
 
 
-@rule_for(compat.custom_jvp_call_p, compat.hi_primitive_p)
+@rule_for(custom_jvp_call_p, hi_primitive_p)
 def _custom_jvp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -96,7 +110,7 @@ def _custom_jvp(
         # What it logs would be logged twice.
         with listening(None):
             outs, out_tangents = jax.jvp(
-                lambda *args: compat.bind(eqn, args), primals[1:], tangents[1:]
+                lambda *args: tracing.bind(eqn, args), primals[1:], tangents[1:]
             )
         _, state, nodes = call(*primals)
         return (outs, state, nodes), (out_tangents, *_zero_tangents((state, nodes)))
@@ -104,7 +118,7 @@ def _custom_jvp(
     return call(state, *invals)  # type: ignore[no-any-return]
 
 
-@rule_for(compat.custom_vjp_call_p)
+@rule_for(custom_vjp_call_p)
 def _custom_vjp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -114,7 +128,7 @@ def _custom_vjp(
 
     def forward(state: State, *args: Any) -> Any:
         with listening(None):  # As above.
-            outs, pull_back = jax.vjp(lambda *args: compat.bind(eqn, args), *args)
+            outs, pull_back = jax.vjp(lambda *args: tracing.bind(eqn, args), *args)
         _, state, nodes = call(state, *args)
         return (outs, state, nodes), pull_back
 
@@ -127,12 +141,12 @@ def _custom_vjp(
 
 def _zero_tangents(tree: Any) -> Any:
     def zero(x: Any) -> Any:
-        return compat.zeros(jax.typeof(x).to_tangent_aval())
+        return arrays.zeros(jax.typeof(x).to_tangent_aval())
 
     return jax.tree.map(zero, tree)
 
 
-@rule_for(compat.custom_vmap_p)
+@rule_for(custom_vmap_p)
 def _custom_vmap(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -145,7 +159,7 @@ def _custom_vmap(
     def rule(axis_size: int, in_batched: Any, state: State, *args: Any) -> Any:
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched)
         with listening(None):  # The user's rule is kept, and must not log a second time.
-            outs = jax.vmap(lambda *args: compat.bind(eqn, args), axes[1:], axis_size=axis_size)(
+            outs = jax.vmap(lambda *args: tracing.bind(eqn, args), axes[1:], axis_size=axis_size)(
                 *args
             )
         _, state, nodes = jax.vmap(plain, axes, axis_size=axis_size)(state, *args)
@@ -155,7 +169,7 @@ def _custom_vmap(
     return call(state, *invals)  # type: ignore[no-any-return]
 
 
-@rule_for(compat.linear_solve_p)
+@rule_for(linear_solve_p)
 def _linear_solve(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -176,7 +190,7 @@ def _linear_solve(
         assert transpose_solve is not None
         outs = transpose_solve(b)
         unused = jax.eval_shape(lambda b: solve(None, b)[1], b)
-        return outs[: len(b)], jax.tree.map(compat.zeros, unused)
+        return outs[: len(b)], jax.tree.map(arrays.zeros, unused)
 
     x, (aux, state, nodes) = lax.custom_linear_solve(
         matvec,
@@ -197,7 +211,7 @@ def _with_consts(jaxpr: Jaxpr, consts: Sequence[Any]) -> Callable[[list[Any]], l
     return call
 
 
-@rule_for(compat.shard_map_p)
+@rule_for(shard_map_p)
 def _shard_map(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -210,14 +224,14 @@ def _shard_map(
             mesh=mesh,
             in_specs=tuple(params["in_specs"]),
             out_specs=out_specs,
-            axis_names=compat.manual_axes(params),
+            axis_names=manual_axes(params),
             check_vma=params["check_vma"],
         )(*invals)
 
     def varying(value: Any) -> frozenset[str]:
         if params["check_vma"]:
-            return compat.varying_axes(value)
-        return compat.manual_axes(params)
+            return arrays.varying_axes(value)
+        return manual_axes(params)
 
     def body(*args: Any) -> tuple[list[Any], Nodes]:
         outs, _, nodes = interpret(params["jaxpr"], args, (), Collect(), where)
@@ -232,7 +246,7 @@ def _shard_map(
         front = len(entry.meta.times)
 
         def widen(leaf: Any) -> Any:
-            leaf = compat.vary(leaf, differs) if params["check_vma"] else leaf
+            leaf = arrays.vary(leaf, differs) if params["check_vma"] else leaf
             return _Placed(jnp.expand_dims(leaf, front), (*(None,) * front, names))
 
         lanes = (math.prod(mesh.shape[name] for name in names), *entry.meta.lanes)

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax import compat as compat
-from .._jax.compat import JaxprEqn, open_jaxpr, split
+from .._jax import arrays, tracing
+from .._jax.anatomy import scan_parts
+from .._jax.primitives import JaxprEqn, cond_p, open_jaxpr, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
 from ..errors import UnsupportedError
 from .interpret import (
@@ -34,12 +35,12 @@ from .interpret import (
 )
 
 
-@rule_for(compat.scan_p)
+@rule_for(scan_p)
 def _scan(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     params = eqn.params
-    n_consts, n_carry = compat.scan_parts(params)
+    n_consts, n_carry = scan_parts(params)
     consts, init, xs = split(invals, n_consts, n_carry)
     length, reverse = params["length"], params["reverse"]
     inside = where.enter("scan", length)
@@ -64,7 +65,7 @@ def _scan(
             ]
             return (i + 1, outs[:n_carry], ys), meaning.settled(nodes, state, inside)
 
-        ys = [compat.zeros(var.aval) for var in eqn.outvars[n_carry:]]
+        ys = [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
         (_, carried, ys), state = _in_chunks(
             lambda carry, state: carry[0] < length,
             step,
@@ -75,7 +76,7 @@ def _scan(
             _unrolled(params),
         )
         outs = [
-            compat.retyped(out, var.aval)
+            arrays.retyped(out, var.aval)
             for out, var in zip([*carried, *ys], eqn.outvars, strict=True)
         ]
         return outs, meaning.left(state, where), ()
@@ -139,7 +140,7 @@ def _in_chunks(
     return carry, state
 
 
-@rule_for(compat.while_p)
+@rule_for(while_p)
 def _while(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -200,7 +201,7 @@ def _while(
     return carried, meaning.left(state, where), ()
 
 
-@rule_for(compat.cond_p)
+@rule_for(cond_p)
 def _cond(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
@@ -209,7 +210,7 @@ def _cond(
     if "branches_platforms" in eqn.params:
         raise UnsupportedError(
             f"There is a `spoolax.log` inside `jax.lax.platform_dependent` at "
-            f"{compat.source_line(eqn)}. Move the `log` call outside of it: return the value and "
+            f"{tracing.source_line(eqn)}. Move the `log` call outside of it: return the value and "
             "log it there."
         )
     maybe = dataclasses.replace(where, conditional=True)
@@ -232,9 +233,9 @@ def _cond(
     types = [jax.tree.unflatten(tree, closed.out_avals)[2] for closed, tree in traced]
     slots, assignment = _lay_out(types)
     varying = [
-        compat.varying_axes(index).union(
+        arrays.varying_axes(index).union(
             *(
-                compat.varying_axes(leaf)
+                arrays.varying_axes(leaf)
                 for nodes, taken in zip(types, assignment, strict=True)
                 for node, its_slot in zip(nodes, taken, strict=True)
                 if its_slot == slot
@@ -254,7 +255,7 @@ def _cond(
             for node, slot in zip(nodes, assignment[number], strict=True):
                 made[slot] = node
             filled = [
-                [compat.vary(leaf, axes) for leaf in jax.tree.leaves(_fitted(template, node))]
+                [arrays.vary(leaf, axes) for leaf in jax.tree.leaves(_fitted(template, node))]
                 for template, node, axes in zip(slots, made, varying, strict=True)
             ]
             return outs, state, filled

@@ -19,8 +19,21 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr, JaxprEqn, Primitive, open_jaxpr, subjaxprs
+from .._jax import tracing
+from .._jax.anatomy import subjaxprs
+from .._jax.primitives import (
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    cond_p,
+    linear_solve_p,
+    open_jaxpr,
+    remat_p,
+    scan_p,
+    shard_map_p,
+    while_p,
+)
 from .._log.entry import Label, Loop, Nodes, entries
 from .._log.primitive import log_p, logged
 from ..errors import UnsupportedError
@@ -186,14 +199,14 @@ def interpret(
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, compat.Literal) else env[atom]
+        return atom.val if isinstance(atom, Literal) else env[atom]
 
     nodes: Nodes = ()
     for number, eqn in enumerate(jaxpr.eqns):
         invals = [read(atom) for atom in eqn.invars]
         outs: Sequence[Any] = ()
         if not meaning.enters(eqn):
-            outs = compat.bind(eqn, invals)
+            outs = tracing.bind(eqn, invals)
             meaning.ran(eqn, outs, where.at(number))
         else:
             here = where.at(number)
@@ -204,7 +217,7 @@ def interpret(
                 made, state = meaning.log(given, state, here)
             else:
                 rule = rules.get(eqn.primitive, _refuse)
-                with compat.at_source(eqn), eqn.ctx.manager:
+                with tracing.at_source(eqn), eqn.ctx.manager:
                     outs, state, made = rule(eqn, invals, state, meaning, here)
             nodes += made
         env.update(zip(eqn.outvars, outs, strict=True))
@@ -228,10 +241,10 @@ def survey(jaxpr: Jaxpr, where: Where, again: bool = False) -> list[Found]:
         if eqn.primitive is log_p:
             nodes = logged(eqn.params, [atom.aval for atom in eqn.invars])
             found.append(Found(nodes, where, again))
-        elif eqn.primitive is compat.shard_map_p and logs(eqn):
+        elif eqn.primitive is shard_map_p and logs(eqn):
             # What comes out depends on how the values differ between devices.
             nodes = jax.eval_shape(
-                lambda *args, eqn=eqn, where=where: rules[compat.shard_map_p](
+                lambda *args, eqn=eqn, where=where: rules[shard_map_p](
                     eqn, list(args), (), PassOn(), where
                 )[2],
                 *(atom.aval for atom in eqn.invars),
@@ -239,13 +252,13 @@ def survey(jaxpr: Jaxpr, where: Where, again: bool = False) -> list[Found]:
             found.append(Found(nodes, where, again))
         elif logs(eqn):
             inside = where
-            if eqn.primitive is compat.scan_p:
+            if eqn.primitive is scan_p:
                 inside = where.enter("scan", eqn.params["length"])
-            elif eqn.primitive is compat.while_p:
+            elif eqn.primitive is while_p:
                 inside = where.enter("while", None)
-            elif eqn.primitive is compat.cond_p:
+            elif eqn.primitive is cond_p:
                 inside = dataclasses.replace(where, conditional=True)
-            second = eqn.primitive is compat.remat_p and eqn.params["differentiated"]
+            second = eqn.primitive is remat_p and eqn.params["differentiated"]
             for sub in _running(eqn):
                 found += survey(sub, inside, again or second)
                 inside = inside.after(*open_jaxpr(sub)[0].eqns)
@@ -283,9 +296,9 @@ def without(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Nodes:
 
 def _running(eqn: JaxprEqn) -> list[Jaxpr]:
     """The jaxprs of an equation that run when it runs."""
-    if eqn.primitive is compat.linear_solve_p:
+    if eqn.primitive is linear_solve_p:
         return [eqn.params["jaxprs"].solve]
-    if eqn.primitive is compat.while_p:
+    if eqn.primitive is while_p:
         return [eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]]
     return list(subjaxprs(eqn))
 
@@ -316,16 +329,13 @@ def has_logging_loop(jaxpr: Jaxpr) -> bool:
     """Say whether there is a loop in a jaxpr, at any depth, that logs."""
     return any(
         logs(eqn)
-        and (
-            eqn.primitive in (compat.scan_p, compat.while_p)
-            or any(map(has_logging_loop, subjaxprs(eqn)))
-        )
+        and (eqn.primitive in (scan_p, while_p) or any(map(has_logging_loop, subjaxprs(eqn))))
         for eqn in open_jaxpr(jaxpr)[0].eqns
     )
 
 
 def _count_loops(eqn: JaxprEqn) -> int:
-    if eqn.primitive in (compat.scan_p, compat.while_p):
+    if eqn.primitive in (scan_p, while_p):
         return 1
     total = 0
     for sub in subjaxprs(eqn):
@@ -349,7 +359,7 @@ def _refuse(
 ) -> Outcome:
     del invals, state, meaning, where
     raise UnsupportedError(
-        f"There is a `spoolax.log` inside `{eqn.primitive}` at {compat.source_line(eqn)}, and "
+        f"There is a `spoolax.log` inside `{eqn.primitive}` at {tracing.source_line(eqn)}, and "
         "spoolax cannot take values out of that construct. Move the `log` call outside of it: "
         "return the value and log it there."
     )

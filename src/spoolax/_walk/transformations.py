@@ -24,8 +24,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax import compat as compat
-from .._jax.compat import split
+from .._jax import rule_tables, tracing
+from .._jax.anatomy import jaxprs_in
+from .._jax.primitives import cond_p, equation, open_jaxpr, remat_p, scan_p, split, while_p
 from .._log.entry import Entry, Nodes, entries, map_entries, masked
 from .._log.primitive import emit
 from .interpret import (
@@ -76,7 +77,7 @@ _tokens = itertools.count()
 
 
 def _params_log(params: dict[str, Any]) -> bool:
-    return any(map(jaxpr_logs, compat.jaxprs_in(params)))
+    return any(map(jaxpr_logs, jaxprs_in(params)))
 
 
 def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,9 +94,9 @@ def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
                 )
                 return outs
 
-            invars = compat.open_jaxpr(branches[number])[0].invars
-            scalar = compat.aval_at(index, dims[0])
-            return compat.trace(branch, [scalar, *(v.aval for v in invars)])
+            invars = open_jaxpr(branches[number])[0].invars
+            scalar = rule_tables.aval_at(index, dims[0])
+            return tracing.trace(branch, [scalar, *(v.aval for v in invars)])
 
         return rule(
             axis_data,
@@ -111,7 +112,7 @@ def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def batch(axis_data: Any, args: Any, dims: Any, **params: Any) -> Any:
         test, body = params["cond_jaxpr"], params["body_jaxpr"]
-        ranked = bool(compat.open_jaxpr(test)[0].outvars[0].aval.shape)
+        ranked = bool(open_jaxpr(test)[0].outvars[0].aval.shape)
         if ranked or not (jaxpr_logs(test) or jaxpr_logs(body)):
             return rule(axis_data, args, dims, **params)
         n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
@@ -130,19 +131,19 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
             return [*ask(flag, *test_consts, *new), *new]
 
         yes = jnp.bool_(True)
-        (flag,), (flag_dim,) = compat.batch(
+        (flag,), (flag_dim,) = rule_tables.batch(
             ask, axis_data, [yes, *test_consts, *init], [None, *dims[:n_test], *init_dims]
         )
-        types = [compat.aval_at(x, d) for x, d in zip(args, dims, strict=True)]
-        carried = [compat.aval_at(flag, flag_dim), *types[n_test + n_body :]]
+        types = [rule_tables.aval_at(x, d) for x, d in zip(args, dims, strict=True)]
+        carried = [rule_tables.aval_at(flag, flag_dim), *types[n_test + n_body :]]
         outs, out_dims = rule(
             axis_data,
             [*test_consts, *body_consts, flag, *init],
             [*consts_dims, flag_dim, *init_dims],
             cond_nconsts=0,
-            cond_jaxpr=compat.trace(lambda flag, *carried: flag, carried),
+            cond_jaxpr=tracing.trace(lambda flag, *carried: flag, carried),
             body_nconsts=n_test + n_body,
-            body_jaxpr=compat.trace(advance, [*types[: n_test + n_body], *carried]),
+            body_jaxpr=tracing.trace(advance, [*types[: n_test + n_body], *carried]),
         )
         return outs[1:], out_dims[1:]
 
@@ -153,23 +154,23 @@ def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         if not _params_log(params):
             return rule(primals, tangents, **params)
-        zero = [compat.is_zero(t) for t in tangents]
+        zero = [rule_tables.is_zero(t) for t in tangents]
         out_zero: list[bool] = []
 
         def pushed(primals: Any, given: Any) -> Any:
             given = iter(given)
             full = [t if z else next(given) for t, z in zip(tangents, zero, strict=True)]
             outs, out_tangents = rule(primals, full, **params)
-            out_zero[:] = map(compat.is_zero, out_tangents)
-            return list(outs), [t for t in out_tangents if not compat.is_zero(t)]
+            out_zero[:] = map(rule_tables.is_zero, out_tangents)
+            return list(outs), [t for t in out_tangents if not rule_tables.is_zero(t)]
 
         args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
         closed = jax.make_jaxpr(pushed)(*args)
         flat, _, nodes = interpret(closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where())
-        emit(counted_back(nodes, Where().after(*compat.open_jaxpr(closed)[0].eqns).ordinal))
+        emit(counted_back(nodes, Where().after(*open_jaxpr(closed)[0].eqns).ordinal))
         outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
         return outs, [
-            compat.symbolic_zero(out) if z else next(given)
+            rule_tables.symbolic_zero(out) if z else next(given)
             for out, z in zip(outs, out_zero, strict=True)
         ]
 
@@ -179,15 +180,17 @@ def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
         unknown = [not t.is_known() for t in tracers]
-        if not _params_log(params) or not any(map(jaxpr_logs, compat.known_parts(params, unknown))):
+        if not _params_log(params) or not any(
+            map(jaxpr_logs, rule_tables.known_parts(params, unknown))
+        ):
             return rule(trace, *tracers, **params)
         # The loop is being linearized. Both halves that JAX would make of it would log. What is
         # logged depends on primal values, which are known; of the tangents, zeros do as well.
-        eqn = compat.equation(compat.while_p, params)
-        with compat.with_parent_trace(trace):
-            rules[compat.while_p](eqn, compat.known_or_zero(tracers), (), _Here(), Where())
-        with compat.with_trace(trace):
-            outs, _, _ = rules[compat.while_p](eqn, list(tracers), (), Silent(), Where())
+        eqn = equation(while_p, params)
+        with tracing.with_parent_trace(trace):
+            rules[while_p](eqn, rule_tables.known_or_zero(tracers), (), _Here(), Where())
+        with tracing.with_trace(trace):
+            outs, _, _ = rules[while_p](eqn, list(tracers), (), Silent(), Where())
         return outs
 
     return partial_eval
@@ -202,8 +205,8 @@ class _Here(Meaning):
         return (), state
 
 
-compat.wrap_batching(compat.cond_p, _batch_cond)
-compat.wrap_batching(compat.while_p, _batch_while)
-compat.wrap_partial_eval(compat.while_p, _split_while)
-for _primitive in (compat.scan_p, compat.remat_p):
-    compat.wrap_jvp(_primitive, _jvp_outside, _params_log)
+rule_tables.wrap_batching(cond_p, _batch_cond)
+rule_tables.wrap_batching(while_p, _batch_while)
+rule_tables.wrap_partial_eval(while_p, _split_while)
+for _primitive in (scan_p, remat_p):
+    rule_tables.wrap_jvp(_primitive, _jvp_outside, _params_log)

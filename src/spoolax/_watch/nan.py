@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr, JaxprEqn, open_jaxpr, split, subjaxprs
+from .._jax import arrays, tracing
+from .._jax.anatomy import scan_parts, subjaxprs
+from .._jax.primitives import Jaxpr, JaxprEqn, Literal, cond_p, open_jaxpr, scan_p, split, while_p
 from .._logdict.logdict import LogDict, Origin
 from .._walk.interpret import Silent, Where, branch_places, interpret, jaxpr_logs, while_places
 from .outline import Source, is_call
@@ -146,16 +147,16 @@ def _find(
     made: dict[Any, tuple[JaxprEqn, Where]] = {}
 
     def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, compat.Literal) else env[atom]
+        return atom.val if isinstance(atom, Literal) else env[atom]
 
     for number, eqn in enumerate(jaxpr.eqns):
-        outs = compat.bind(eqn, [read(atom) for atom in eqn.invars])
+        outs = tracing.bind(eqn, [read(atom) for atom in eqn.invars])
         env.update(zip(eqn.outvars, outs, strict=True))
         made.update(dict.fromkeys(eqn.outvars, (eqn, where.at(number))))
         where = where.after(eqn)
 
     def bad(atoms: Sequence[Any]) -> list[Any]:
-        variables = [v for v in atoms if not isinstance(v, compat.Literal)]
+        variables = [v for v in atoms if not isinstance(v, Literal)]
         return [v for v in variables if v in made and is_bad(env[v])]
 
     def trace_back(variable: Any) -> Culprit:
@@ -178,12 +179,12 @@ def _look_into(
 ) -> Culprit | None:
     if is_call(eqn):
         return _find(next(iter(subjaxprs(eqn))), invals, where, iteration, around)
-    if eqn.primitive is compat.cond_p:
+    if eqn.primitive is cond_p:
         number = int(np.clip(invals[0], 0, len(eqn.params["branches"]) - 1))
         branch = eqn.params["branches"][number]
         return _find(branch, invals[1:], branch_places(eqn, where)[number], iteration, around)
-    if eqn.primitive is compat.scan_p:
-        n_consts, n_carry = compat.scan_parts(eqn.params)
+    if eqn.primitive is scan_p:
+        n_consts, n_carry = scan_parts(eqn.params)
         consts, carry, xs = split(invals, n_consts, n_carry)
         inside, length = where.enter("scan", eqn.params["length"]), eqn.params["length"]
         for i in range(length):
@@ -193,7 +194,7 @@ def _look_into(
             if _got_worse(outs, carry):
                 return _find(eqn.params["jaxpr"], args, inside, (*iteration, i), around)
             carry = outs[:n_carry]
-    if eqn.primitive is compat.while_p:
+    if eqn.primitive is while_p:
         test_consts, body_consts, carry = split(
             invals, eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         )
@@ -234,7 +235,7 @@ def _count(test: Any, x: Any) -> int:
 def _range(x: Any) -> str:
     shape = ",".join(map(str, jnp.shape(x)))
     text = f"{x.dtype}[{shape}]"
-    if not jnp.size(x) or compat.is_key(x):
+    if not jnp.size(x) or arrays.is_key(x):
         return text
     if jnp.size(x) == 1:
         return f"{text} = {np.asarray(x).reshape(-1)[0]:g}"

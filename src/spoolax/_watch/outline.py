@@ -11,8 +11,21 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr, JaxprEqn, open_jaxpr, subjaxprs
+from .._jax import tracing
+from .._jax.anatomy import scan_parts, subjaxprs
+from .._jax.primitives import (
+    Jaxpr,
+    JaxprEqn,
+    call_primitives,
+    cond_p,
+    custom_jvp_call_p,
+    custom_vjp_call_p,
+    jit_p,
+    open_jaxpr,
+    remat_p,
+    scan_p,
+    while_p,
+)
 from .._log.primitive import log_p
 from .._walk.interpret import Where, branch_places, while_places
 
@@ -25,8 +38,8 @@ class Source(NamedTuple):
 
     def of(self, eqn: JaxprEqn) -> Source:
         """The source of an equation in here. What is in a library has the line of its call."""
-        backward = self.backward or compat.is_transposed(eqn)
-        return Source(compat.source_line(eqn) or self.line, backward)
+        backward = self.backward or tracing.is_transposed(eqn)
+        return Source(tracing.source_line(eqn) or self.line, backward)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +53,7 @@ class Item:
 
     @property
     def is_loop(self) -> bool:
-        return self.eqn.primitive in (compat.scan_p, compat.while_p)
+        return self.eqn.primitive in (scan_p, while_p)
 
 
 def outline(
@@ -54,15 +67,15 @@ def outline(
     items: list[Item] = []
     for number, eqn in enumerate(open_jaxpr(jaxpr)[0].eqns):
         here, source = where.at(number), around.of(eqn)
-        if eqn.primitive is compat.scan_p:
+        if eqn.primitive is scan_p:
             inside = here.enter("scan", eqn.params["length"])
             items.append(Item(str(inside), inside, eqn, source))
             items += outline(eqn.params["jaxpr"], inside, None, source)
-        elif eqn.primitive is compat.while_p:
+        elif eqn.primitive is while_p:
             _, inside = while_places(eqn, here)  # What is in the test is left alone.
             items.append(Item(str(inside), inside, eqn, source))
             items += outline(eqn.params["body_jaxpr"], inside, None, source)
-        elif eqn.primitive is compat.cond_p:
+        elif eqn.primitive is cond_p:
             for branch, place in zip(eqn.params["branches"], branch_places(eqn, here), strict=True):
                 items += outline(branch, place, counts, source)
         elif eqn.primitive is not log_p and is_call(eqn):
@@ -80,11 +93,11 @@ def outline(
 def is_call(eqn: JaxprEqn) -> bool:
     """Say whether an equation calls a function that can be looked into."""
     return eqn.primitive in (
-        compat.jit_p,
-        compat.remat_p,
-        compat.custom_jvp_call_p,
-        compat.custom_vjp_call_p,
-        *compat.call_primitives,
+        jit_p,
+        remat_p,
+        custom_jvp_call_p,
+        custom_vjp_call_p,
+        *call_primitives,
     )
 
 
@@ -141,10 +154,10 @@ def _describe(item: Item) -> str:
     eqn = item.eqn
     if not item.is_loop:
         return ", ".join(_type(var.aval) for var in eqn.outvars)
-    if eqn.primitive is compat.while_p:
+    if eqn.primitive is while_p:
         carry = eqn.params["body_jaxpr"].out_avals
         return f"while loop, carry {_types(carry)}"
-    _, carried = compat.scan_parts(eqn.params)
+    _, carried = scan_parts(eqn.params)
     avals = eqn.params["jaxpr"].out_avals
     text = f"{eqn.params['length']} iterations, carry {_types(avals[:carried])}"
     return text + (f", outputs {_types(avals[carried:])}" if avals[carried:] else "")

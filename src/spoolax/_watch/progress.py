@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, ParamSpec, TextIO, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr
+from .._jax import tracing
+from .._jax.primitives import Jaxpr
 from .._listen.plan import Options, names
 from .._log.entry import Entry, Meta
 from .._log.primitive import emit
@@ -84,7 +84,7 @@ class Progressing(Tapped[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             out = super().__call__(*args, **kwargs)
-            if compat.trace_is_clean() and not host.is_worker():
+            if tracing.trace_is_clean() and not host.is_worker():
                 host.wait()  # So that what is printed next does not end up amid the bars.
             return out
         except BaseException:

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax import compat as compat
-from .._jax.compat import Jaxpr, JaxprEqn, open_jaxpr, subjaxprs
+from .._jax.anatomy import subjaxprs
+from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, open_jaxpr, scan_p, while_p
 from .._listen.plan import Options, is_heard, names, restrict
 from .._listen.programs import trace
 from .._log.entry import Entry, Meta, Nodes
@@ -269,10 +269,10 @@ class Instrument(Meaning):
     def enters(self, eqn: JaxprEqn) -> bool:
         if eqn.primitive is log_p:
             return True
-        if eqn.primitive in (compat.scan_p, compat.while_p):
+        if eqn.primitive in (scan_p, while_p):
             return True
         inside = is_call(eqn) or (
-            eqn.primitive is compat.cond_p and "branches_platforms" not in eqn.params
+            eqn.primitive is cond_p and "branches_platforms" not in eqn.params
         )
         return inside and any(map(self._is_of_interest, subjaxprs(eqn)))
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax import compat as compat
+from .._jax import tracing
 from ..errors import LogTypeError, LogValueError
 from ._parameters import Parameters
 from ._program import Arguments
@@ -20,7 +20,7 @@ def outside_of_traces(function: str, *given: Any) -> None:
     """Refuse to be called by a function that is being traced."""
     known = [one for one in given if not hasattr(one, "__next__")]
     traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(known))
-    if traced or not compat.trace_is_clean():
+    if traced or not tracing.trace_is_clean():
         raise LogTypeError(
             f"`{function}` compiles and runs a program by itself, so it cannot be called inside of "
             "a function that is being traced (by `jit`, `vmap`, `spool`, ...). Use "

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from .._jax import compat as compat
+from .._jax import executables
 
 MAGIC = b"spoolax1"
 MOST_BYTES = 1 << 28  # Of all files; the oldest go first.
@@ -66,10 +66,10 @@ def compiled(jitted: Any, args: tuple[Any, ...]) -> Any:
     except Exception:
         return lowered.compile()
     with contextlib.suppress(Exception):
-        return compat.load_program(_read(path), lowered, device)
+        return executables.load_program(_read(path), lowered, device)
     program = lowered.compile()
     with contextlib.suppress(Exception):
-        _write(path, compat.dump_program(program))
+        _write(path, executables.dump_program(program))
     return program
 
 

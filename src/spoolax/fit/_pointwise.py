@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax import compat as compat
+from .._jax.anatomy import scan_parts, subjaxprs
+from .._jax.primitives import Literal, open_jaxpr
 
 # fmt: off
 ELEMENTWISE = frozenset((
@@ -63,7 +64,7 @@ def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
     along = dict(zip(jaxpr.invars, given, strict=True))
 
     def is_along(atom: Any) -> bool:
-        return not isinstance(atom, compat.Literal) and along.get(atom, False)
+        return not isinstance(atom, Literal) and along.get(atom, False)
 
     for eqn, twin in zip(jaxpr.eqns, other.eqns, strict=True):
         ins = [is_along(atom) for atom in eqn.invars]
@@ -71,7 +72,7 @@ def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
         if name != twin.primitive.name or not _equal(_literals(eqn), _literals(twin)):
             raise _UnknownError
         if name in CALLS:
-            inner = [compat.open_jaxpr(next(compat.subjaxprs(one))) for one in (eqn, twin)]
+            inner = [open_jaxpr(next(subjaxprs(one))) for one in (eqn, twin)]
             if not _equal(inner[0][1], inner[1][1]):
                 raise _UnknownError
             outs = _followed(inner[0][0], inner[1][0], ins)
@@ -95,8 +96,8 @@ def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
 
 def _scanned(eqn: Any, twin: Any, ins: Sequence[bool]) -> list[bool]:
     """A loop whose carry is along the data, or not, before and after each iteration."""
-    body, other = (compat.open_jaxpr(one.params["jaxpr"]) for one in (eqn, twin))
-    consts, carry = compat.scan_parts(eqn.params)
+    body, other = (open_jaxpr(one.params["jaxpr"]) for one in (eqn, twin))
+    consts, carry = scan_parts(eqn.params)
     flat = [a.aval.ndim < 2 for a in eqn.invars[consts + carry :]]
     along_axis = any(one and few for one, few in zip(ins[consts + carry :], flat, strict=True))
     if eqn.params["length"] != twin.params["length"] or along_axis:
@@ -108,7 +109,7 @@ def _scanned(eqn: Any, twin: Any, ins: Sequence[bool]) -> list[bool]:
 
 
 def _literals(eqn: Any, name: str = "invars") -> list[Any]:
-    return [a.val if isinstance(a, compat.Literal) else None for a in getattr(eqn, name)]
+    return [a.val if isinstance(a, Literal) else None for a in getattr(eqn, name)]
 
 
 def _equal(one: Any, other: Any) -> bool:

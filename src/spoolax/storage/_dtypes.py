@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.compat import is_key, key_impl
+from .._jax.arrays import is_key, key_impl
 from ..errors import StorageError
 
 DTYPE = "spoolax_dtype"  # The attribute of a dataset whose numbers are not what they look like.

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax.compat import is_key
+from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict, from_series
 from .._logdict.series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError

@@ -18,7 +18,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from .._jax.compat import is_key
+from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict
 from .._tap.host import host
 from ..errors import StorageError

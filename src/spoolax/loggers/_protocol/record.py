@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._jax.compat import is_key
+from ..._jax.arrays import is_key
 from ..._logdict.logdict import LogDict
 from ..._logdict.text import as_line
 from ...errors import LogTypeError, LogValueError

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._jax import compat as compat
+from ..._jax import arrays, host_call
 from ..._logdict.logdict import LogDict, from_series
 from ..._logdict.series import Series
 from ..._tap.tap import Streamed
@@ -73,12 +73,12 @@ def open_runs(key: Any, opened: Callable[[list[tuple[int, ...]], tuple[int, ...]
         first = opened(keys, lanes)
         return np.arange(first, first + len(keys), dtype=np.int32).reshape(lanes)
 
-    return compat.numbers_from_host(words, receive)
+    return host_call.numbers_from_host(words, receive)
 
 
 def _words(key: Any) -> Any:
     """The words of a key: typed, raw, or just a number."""
-    if isinstance(key, jax.Array) and compat.is_key(key):
+    if isinstance(key, jax.Array) and arrays.is_key(key):
         if key.ndim:
             raise LogTypeError(
                 f"`init` opens one run for one key, but got an array of {key.shape} keys. Write "

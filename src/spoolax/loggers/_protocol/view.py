@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._jax.compat import is_key, key_impl
+from ..._jax.arrays import is_key, key_impl
 from ..._logdict.logdict import LogDict
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..._jax.compat import is_key
+from ..._jax.arrays import is_key
 from ...errors import LogTypeError
 from ._rows import printable
 

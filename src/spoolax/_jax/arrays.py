@@ -1,0 +1,107 @@
+"""Types of arrays: random keys, shardings, and how values vary over a mesh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import config, core
+from jax._src.lax import lax as lax_internal
+
+
+def on_device(numbers: Any) -> Any:
+    """Make an argument of numbers of our own, which JAX may be told not to transfer by itself."""
+    guarded = config.transfer_guard_host_to_device.value not in (None, "allow")
+    return jax.device_put(numbers) if guarded else numbers
+
+
+def is_key(value: Any) -> bool:
+    """Say whether an array (or a type of one) is of random keys."""
+    return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+
+def as_key(data: Any, dtype: Any) -> Any:
+    """Make random keys of the given type of the numbers behind them."""
+    return jax.random.wrap_key_data(data, impl=key_impl(dtype))
+
+
+def raw(value: Any) -> Any:
+    """Return an array; of random keys, the numbers behind them."""
+    return jax.random.key_data(value) if is_key(value) else value
+
+
+def raw_type(aval: Any) -> Any:
+    """Return the type of what `raw` would make of an array of the given type."""
+    if is_key(aval):
+        return jax.ShapeDtypeStruct((*aval.shape, *key_shape(aval.dtype)), np.uint32)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def key_shape(dtype: Any) -> tuple[int, ...]:
+    """Return the shape of the numbers behind one random key of the given type."""
+    return tuple(dtype._impl.key_shape)
+
+
+def zeros(aval: Any) -> Any:
+    """Return zeros of any type that JAX knows, random keys included."""
+    if is_key(aval):
+        shape = (*aval.shape, *key_shape(aval.dtype))
+        return as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
+    if aval.dtype == jax.dtypes.float0:
+        return np.zeros(aval.shape, jax.dtypes.float0)
+    sharding = aval.sharding if is_sharded(aval) else None
+    return jax.lax.full(aval.shape, 0, aval.dtype, sharding=sharding)
+
+
+def retyped(value: Any, aval: Any) -> Any:
+    """Return an array whose type is as weak as `aval` is, which decides about promotion."""
+    if is_key(value) or value.weak_type == aval.weak_type:
+        return value
+    return lax_internal._convert_element_type(value, aval.dtype, weak_type=aval.weak_type)
+
+
+def is_sharded(value: Any) -> bool:
+    """Say whether the type of an array says that it is spread over the devices of a mesh."""
+    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    sharding = getattr(aval, "sharding", None)
+    return sharding is not None and any(part is not None for part in sharding.spec)
+
+
+def mesh_of(value: Any) -> Any:
+    """Return the mesh over which the type of an array says that it is spread, or None."""
+    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    return aval.sharding.mesh if is_sharded(aval) else None
+
+
+def gathered(value: Any, mesh: Any) -> Any:
+    """Return an array whose type says that it is the same on all devices of a mesh."""
+    if mesh is None:
+        return value
+    nowhere = jax.sharding.PartitionSpec(*(None,) * value.ndim)
+    return jax.sharding.reshard(value, jax.sharding.NamedSharding(mesh, nowhere))
+
+
+def vary(value: Any, axes: frozenset[str]) -> Any:
+    """Say that a value inside `shard_map` may differ over mesh axes."""
+    missing = tuple(axes - varying_axes(value))
+    return jax.lax.pcast(value, missing, to="varying") if missing else value
+
+
+def varying_axes(value: Any) -> frozenset[str]:
+    """Return the mesh axes over which a value (or type) inside `shard_map` differs."""
+    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    manual = getattr(aval, "mat", None)
+    return frozenset(manual.varying if manual is not None else aval.vma)
+
+
+def key_impl(dtype: Any) -> str:
+    """The name of the implementation of keys of a type."""
+    return str(dtype._impl.name)
+
+
+def type_text(value: Any) -> str:
+    """The type of an array (or of a type of one) in words, such as `float32[3,4]`."""
+    if not hasattr(value, "dtype"):
+        value = jax.numpy.asarray(value)
+    return f"{value.dtype}[{','.join(map(str, value.shape))}]"

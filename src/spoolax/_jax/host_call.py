@@ -1,0 +1,93 @@
+"""Calls of the host while a program runs: plain NumPy arrays, no copies back to a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import callback
+from jax._src.interpreters import batching, mlir
+from jax.extend.core import Primitive
+
+
+def host_call(receive: Callable[..., Any], question: Any, *arrays: Any) -> Any:
+    """Call `receive(question, *arrays)` on the host while the program runs, with NumPy arrays.
+
+    The arrays are the callee's to keep. Returns its answer, which is of the type of `question`:
+    what uses it waits for the call. Calls are not ordered otherwise, and one whose answer reaches
+    no output may never be made.
+    """
+    return host_call_p.bind(question, *arrays, receive=receive)
+
+
+def _call_from_host(question: Any, *arrays: Any, receive: Callable[..., Any]) -> Any:
+    return jax.numpy.asarray(receive(*map(np.asarray, (question, *arrays))))
+
+
+def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> Any:
+    def call(*arrays: Any) -> tuple[Any]:
+        return (np.asarray(receive(*arrays)),)
+
+    results, _, _ = callback.emit_python_callback(
+        ctx,
+        call,
+        None,
+        list(operands),
+        ctx.avals_in,
+        ctx.avals_out,
+        has_side_effect=True,
+        returns_token=False,
+        sharding=callback._callback_op_sharding(
+            ctx.module_context.axis_context, None, ctx.avals_out
+        ),
+    )
+    return results
+
+
+host_call_p = Primitive("host_call")
+
+
+host_call_p.def_impl(_call_from_host)
+
+
+host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
+
+
+mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
+
+
+def numbers_from_host(words: Any, receive: Callable[[Any], Any]) -> Any:
+    """Return `receive(words)`: a number made on the host for each row of words, when this runs.
+
+    Under `vmap` all rows come in one call. It is called once for each time that this is executed.
+    """
+    return numbers_p.bind(words, receive=receive)
+
+
+def _numbers_type(words: Any, *, receive: Callable[[Any], Any]) -> Any:
+    del receive
+    lanes = words.sharding.spec[:-1]  # On a mesh, numbers are where their words are.
+    sharding = words.sharding.update(spec=jax.sharding.PartitionSpec(*lanes))
+    return words.update(shape=words.shape[:-1], dtype=np.dtype(np.int32), sharding=sharding)
+
+
+def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> Any:
+    (words,), (axis,) = args, axes
+    return numbers_p.bind(jax.numpy.moveaxis(words, axis, 0), receive=receive), 0
+
+
+numbers_p = Primitive("numbers_from_host")
+
+
+numbers_p.def_impl(lambda words, receive: jax.numpy.asarray(receive(np.asarray(words))))
+
+
+numbers_p.def_abstract_eval(_numbers_type)
+
+
+mlir.register_lowering(numbers_p, _lower_host_call, cacheable=False)
+
+
+batching.primitive_batchers[numbers_p] = _batch_numbers

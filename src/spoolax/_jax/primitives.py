@@ -1,0 +1,83 @@
+"""The primitives of JAX that have programs inside, and what their parameters are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.extend.core.primitives as primitives
+from jax._src import ad_checkpoint, core, hijax
+from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
+from jax._src.lax.control_flow import conditionals, loops, solves
+from jax._src.shard_map import shard_map_p as shard_map_p
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Primitive as Primitive
+
+Jaxpr = Any
+
+
+JaxprEqn = Any
+
+
+scan_p = loops.scan_p
+
+
+while_p = loops.while_p
+
+
+cond_p = conditionals.cond_p
+
+
+linear_solve_p = solves.linear_solve_p
+
+
+remat_p = ad_checkpoint.remat_p
+
+
+custom_jvp_call_p = primitives.custom_jvp_call_p
+
+
+custom_vjp_call_p = primitives.custom_vjp_call_p
+
+
+jit_p = primitives.jit_p
+
+
+hi_primitive_p = hijax.call_hi_primitive_p
+
+
+# A plain call of a jaxpr; its name changed between the supported versions.
+call_primitives: tuple[Primitive, ...] = tuple(
+    getattr(core, name)
+    for name in ("closed_call_p", "call_p", "eval_jaxpr_p")
+    if hasattr(core, name)
+)
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
+    """Return the jaxpr proper and its constants, whichever kind of jaxpr is given."""
+    return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
+
+
+def static_arguments(f: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the positions and names of the arguments that are static to a jitted function."""
+    info = getattr(f, "_jit_info", None)
+    if info is None:
+        return (), ()
+    return tuple(info.static_argnums), tuple(info.static_argnames)
+
+
+class equation(NamedTuple):
+    """As much of an equation as a rule looks at."""
+
+    primitive: Primitive
+    params: dict[str, Any]
+
+
+def split(values: Sequence[Any], *lengths: int) -> list[list[Any]]:
+    """Cut a list into parts of the given lengths, and what is left."""
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(list(values[start : start + length]))
+        start += length
+    return [*parts, list(values[start:])]

@@ -1,0 +1,182 @@
+"""The tables of rules for JAX's transformations: adding to them, and wrapping what is there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax._src import core
+from jax._src.interpreters import ad, batching, mlir
+from jax._src.interpreters import partial_eval as pe
+from jax.extend.core import Primitive
+
+from .anatomy import jaxprs_in
+from .arrays import zeros
+from .primitives import Jaxpr, split
+from .tracing import trace
+
+
+def aval_at(value: Any, dim: int | None) -> Any:
+    """Return the type of a value inside of the batch whose axis is `dim`."""
+    aval = jax.typeof(value)
+    return aval if dim is None else core.mapped_aval(aval.shape[dim], dim, aval)
+
+
+def batch(
+    function: Callable[..., Any], axis_data: Any, args: Sequence[Any], dims: Sequence[Any]
+) -> tuple[list[Any], list[int | None]]:
+    """Batch a function of arrays, as a batching rule does."""
+    closed = trace(function, [aval_at(x, d) for x, d in zip(args, dims, strict=True)])
+    batched, mapped = batching.batch_jaxpr(closed, axis_data, [d is not None for d in dims], False)
+    front = [
+        x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)
+    ]
+    outs = core.jaxpr_as_fun(batched)(*front)
+    return list(outs), [0 if is_mapped else None for is_mapped in mapped]
+
+
+def register(
+    primitive: Primitive,
+    *,
+    batch: Callable[..., Any],
+    jvp: Callable[..., Any],
+    transpose: Callable[..., Any],
+) -> None:
+    """Register the rules of a primitive without results that compiles to nothing."""
+    # The table of "fancy" rules is consulted even when no operand is mapped.
+    batching.fancy_primitive_batchers[primitive] = batch
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    mlir.register_lowering(primitive, lambda ctx, *operands, **params: [])
+
+
+def register_identity(
+    primitive: Primitive,
+    evaluate: Callable[..., Any],
+    *,
+    batch: Callable[..., Any],
+    jvp: Callable[..., Any],
+    transpose: Callable[..., Any],
+) -> None:
+    """Register the rules of a primitive that returns some of its operands as they are."""
+    primitive.def_impl(evaluate)
+    primitive.def_abstract_eval(evaluate)
+    batching.fancy_primitive_batchers[primitive] = batch
+    ad.primitive_jvps[primitive] = jvp
+    ad.primitive_transposes[primitive] = transpose
+    mlir.register_lowering(primitive, mlir.lower_fun(evaluate, multiple_results=True))
+
+
+def instantiate(cotangent: Any) -> Any:
+    """Return a cotangent as an array, also if it is symbolically zero."""
+    return ad.instantiate_zeros(cotangent)
+
+
+def wrap_batching(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
+    """Put `wrap(rule)` in the place of the batching rule of `primitive`."""
+    table = batching.fancy_primitive_batchers
+    table[primitive] = wrap(table[primitive])
+
+
+def wrap_jvp(primitive: Primitive, wrap: Callable[[Any], Any], logs: Callable[[Any], bool]) -> None:
+    """Put `wrap(rule)` in the place of the JVP rule of `primitive`.
+
+    A primitive with a direct linearization rule falls back on its JVP when its parameters log.
+    """
+    ad.primitive_jvps[primitive] = wrap(ad.primitive_jvps[primitive])
+    direct = ad.primitive_linearizations.get(primitive)
+    if direct is None:
+        return
+
+    def linearize(*args: Any, **params: Any) -> Any:
+        if logs(params):
+            return ad.fallback_linearize_rule(primitive, *args, **params)
+        return direct(*args, **params)
+
+    ad.primitive_linearizations[primitive] = linearize
+
+
+def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
+    """Put `wrap(rule)` in the place of the partial-evaluation rule of `primitive`."""
+    table = pe.custom_partial_eval_rules
+    table[primitive] = wrap(table[primitive])
+
+
+def wrap_lowering(
+    primitive: Primitive, wants: Callable[[Any], bool], evaluate: Callable[..., Any]
+) -> None:
+    """Compile equations whose jaxprs are wanted as `evaluate(jaxpr, args)` says.
+
+    The jaxpr that it gets has just the one equation.
+    """
+    entry = mlir._lowerings[primitive]
+
+    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+        if not any(map(wants, jaxprs_in(params))):
+            return entry.rule(ctx, *operands, **params)
+        return lower_evaluated(ctx, operands, primitive, params, evaluate)
+
+    mlir._lowerings[primitive] = dataclasses.replace(entry, rule=lower)
+
+
+def set_lowering(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Say how a primitive is compiled."""
+    mlir.register_lowering(primitive, rule)
+
+
+def lower_evaluated(
+    ctx: Any,
+    operands: Sequence[Any],
+    primitive: Primitive,
+    params: dict[str, Any],
+    evaluate: Callable[..., Any],
+) -> Any:
+    """Compile an equation as `evaluate(jaxpr, args)`, where the jaxpr has just that equation."""
+
+    def bound(*args: Any) -> list[Any]:
+        outs = primitive.bind(*args, **primitive.get_bind_params(params))
+        return list(outs)
+
+    def evaluated(*args: Any) -> list[Any]:
+        outs: list[Any] = evaluate(trace(bound, ctx.avals_in), args)
+        return outs
+
+    return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
+
+
+def known_parts(params: dict[str, Any], unknown: Sequence[bool]) -> list[Jaxpr]:
+    """Return what partial evaluation would run of the test and the body of a while loop.
+
+    That is nothing if all is known already, or if the test is not.
+    """
+    if not any(unknown):
+        return []
+    test_consts, body_consts, carry = split(unknown, params["cond_nconsts"], params["body_nconsts"])
+    while True:
+        body, _, out, _ = pe.partial_eval_jaxpr_nounits(
+            params["body_jaxpr"], [*body_consts, *carry], carry
+        )
+        if list(out) == carry:
+            break
+        carry = [a or b for a, b in zip(carry, out, strict=True)]
+    test, _, (test_unknown,), _ = pe.partial_eval_jaxpr_nounits(
+        params["cond_jaxpr"], [*test_consts, *carry], False
+    )
+    return [] if test_unknown else [test, body]
+
+
+def known_or_zero(tracers: Sequence[Any]) -> list[Any]:
+    """Return the values that partial evaluation knows, with zeros for the others."""
+    return [t.pval.get_known() if t.is_known() else zeros(t.aval) for t in tracers]
+
+
+def is_zero(tangent: Any) -> bool:
+    """Say whether a tangent is symbolically zero."""
+    return type(tangent) is ad.Zero
+
+
+def symbolic_zero(primal: Any) -> Any:
+    """Return the symbolic zero tangent of a value."""
+    return ad.Zero(jax.typeof(primal).to_tangent_aval())

@@ -1,0 +1,63 @@
+"""Tracing, and running single equations, with their source lines kept."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax._src import core, source_info_util
+
+from .primitives import Jaxpr, JaxprEqn
+
+# What the user did is never on one of our own lines.
+source_info_util.register_exclusion(str(pathlib.Path(__file__).parent.parent))
+
+
+trace_is_clean: Callable[[], bool] = core.trace_ctx.is_top_level
+
+
+flatten: Callable[[Any], tuple[list[Any], Any]] = jax.tree_util.default_registry.flatten
+
+
+def bind(eqn: JaxprEqn, invals: Sequence[Any]) -> list[Any]:
+    """Run one equation as it is, with its source line and name scope kept."""
+    bind_params = eqn.primitive.get_bind_params(eqn.params)
+    with at_source(eqn), eqn.ctx.manager:
+        out = eqn.primitive.bind(*invals, **bind_params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def at_source(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
+    """Attribute what is traced in this context to the source line of `eqn`."""
+    name_stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
+    return source_info_util.user_context(  # type: ignore[no-any-return]
+        eqn.source_info.traceback, name_stack=name_stack
+    )
+
+
+def source_line(eqn: JaxprEqn) -> str:
+    """Say where in the user's code an equation was made."""
+    return str(source_info_util.summarize(eqn.source_info))
+
+
+def is_transposed(eqn: JaxprEqn) -> bool:
+    """Say whether an equation was made by transposing a function, as in the backward pass."""
+    return "transpose" in str(eqn.source_info.name_stack)
+
+
+def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:
+    """Trace a function of arrays of the given types."""
+    return jax.make_jaxpr(function)(*avals)
+
+
+def with_parent_trace(trace: Any) -> contextlib.AbstractContextManager[Any]:
+    """Trace on the level below `trace`."""
+    return core.set_current_trace(trace.parent_trace)  # type: ignore[no-any-return]
+
+
+def with_trace(trace: Any) -> contextlib.AbstractContextManager[Any]:
+    """Trace on the level of `trace`."""
+    return core.set_current_trace(trace)  # type: ignore[no-any-return]
