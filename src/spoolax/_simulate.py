@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from ._jax.arrays import is_key
-from ._tap.host import logger as reports
+from ._tap.sinks import reports
 from ._weak_cache import WeakCache
 from .errors import LogTypeError, LogValueError
 from .loggers import CompositeLogger, Logger, NullLogger

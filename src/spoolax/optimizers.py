@@ -13,7 +13,8 @@ import numpy as np
 
 from ._log.primitive import log
 from ._logdict.logdict import LogDict
-from ._tap.host import Sink, host
+from ._tap.host import host
+from ._tap.sinks import Sink
 from ._tap.tap import tap
 from .errors import LogValueError
 from .loggers._protocol.record import is_gone

@@ -1,19 +1,245 @@
-"""What constructs with programs inside are made of."""
+"""What constructs with programs inside are made of: one table for everybody who looks into them.
+
+Every parameter of a JAX primitive that spoolax reads is read here. To teach spoolax another
+construct, add its anatomy to the table, and a rule to `_walk`. Of a construct that is not in the
+table, all that is known is which programs it has.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 import jax
 
-from .primitives import Jaxpr, JaxprEqn, hi_primitive_p, open_jaxpr
+from .primitives import (
+    Jaxpr,
+    JaxprEqn,
+    Primitive,
+    call_primitives,
+    cond_p,
+    custom_jvp_call_p,
+    custom_vjp_call_p,
+    custom_vmap_p,
+    hi_primitive_p,
+    jit_p,
+    linear_solve_p,
+    open_jaxpr,
+    remat_p,
+    scan_p,
+    shard_map_p,
+    while_p,
+)
 from .tracing import trace
 
 
-def expanded(eqn: JaxprEqn) -> Jaxpr:
-    """Return what a high-level primitive of JAX computes (`custom_root` is one since 0.12)."""
+@dataclasses.dataclass(frozen=True)
+class Anatomy:
+    """The programs of a construct: those that run with it, in order, and the others."""
+
+    programs: tuple[Jaxpr, ...]
+    idle: tuple[Jaxpr, ...] = dataclasses.field(default=(), kw_only=True)
+
+    @classmethod
+    def of(cls, eqn: JaxprEqn) -> Self:
+        """Take apart an equation that is of this kind."""
+        found = anatomy(eqn)
+        assert isinstance(found, cls)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Call(Anatomy):
+    """A call of one function, which can be looked into."""
+
+    @property
+    def function(self) -> Jaxpr:
+        """What is called."""
+        return self.programs[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Jit(Call):
+    """`jax.jit`."""
+
+    name: str
+    inline: bool
+    donated: Sequence[bool]
+    in_shardings: Sequence[Any]
+    out_shardings: Sequence[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint(Call):
+    """`jax.checkpoint`; `is_repeated` in the backward pass, where it runs a second time."""
+
+    is_repeated: bool
+    prevent_cse: Any
+    policy: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop(Anatomy):
+    """A construct that runs its last program again and again."""
+
+    @property
+    def body(self) -> Jaxpr:
+        """What runs in every iteration."""
+        return self.programs[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan(Loop):
+    """`jax.lax.scan`: how many inputs are constants, how many are carried, and the rest of it."""
+
+    consts: int
+    carry: int
+    length: int
+    reverse: bool
+    unroll: int
+    options: dict[str, Any]  # What `jax.lax.scan` is to be called with again.
+
+
+@dataclasses.dataclass(frozen=True)
+class While(Loop):
+    """`jax.lax.while_loop`: how many of its inputs are constants of the test, and of the body."""
+
+    test_consts: int
+    body_consts: int
+
+    @property
+    def test(self) -> Jaxpr:
+        """What says whether to go on."""
+        return self.programs[0]
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether the test has an answer for each lane, as under `vmap`."""
+        return bool(open_jaxpr(self.test)[0].outvars[0].aval.shape)
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of such a loop, for JAX's own rules."""
+        return {
+            "cond_nconsts": self.test_consts,
+            "cond_jaxpr": self.test,
+            "body_nconsts": self.body_consts,
+            "body_jaxpr": self.body,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Cond(Anatomy):
+    """`jax.lax.cond` and `switch`: one of the programs runs. Which may depend on the platform."""
+
+    by_platform: bool
+
+    @staticmethod
+    def with_branches(params: dict[str, Any], branches: Sequence[Jaxpr]) -> dict[str, Any]:
+        """The parameters of a conditional with other branches, for JAX's own rules."""
+        return {**params, "branches": tuple(branches)}
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearSolve(Anatomy):
+    """`jax.lax.custom_linear_solve`: only the solver runs."""
+
+    jaxprs: Any
+    const_lengths: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardMap(Anatomy):
+    """`jax.shard_map`."""
+
+    mesh: Any
+    in_specs: tuple[Any, ...]
+    out_specs: tuple[Any, ...]
+    axes: frozenset[str]
+    check_vma: bool
+
+
+def anatomy(eqn: JaxprEqn) -> Anatomy | None:
+    """Take an equation apart. None: there is no program inside of it."""
+    if eqn.primitive in _ANATOMIES:
+        return _ANATOMIES[eqn.primitive](eqn)
+    programs = tuple(_jaxprs_in(eqn.params))
+    return Anatomy(programs) if programs else None
+
+
+def programs_in(eqn: JaxprEqn) -> tuple[Jaxpr, ...]:
+    """List every program inside of an equation, whether it runs or not."""
+    found = anatomy(eqn)
+    return () if found is None else (*found.programs, *found.idle)
+
+
+def _jaxprs_in(params: dict[str, Any]) -> Iterator[Jaxpr]:
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(item, "eqns"):
+                yield item
+
+
+def _scan(eqn: JaxprEqn) -> Scan:
+    params = eqn.params
+    if "ft_in" in params:  # Since 0.11.
+        consts, carry, _ = (len(list(part)) for part in params["ft_in"].unpack())
+    else:
+        consts, carry = params["num_consts"], params["num_carry"]
+    names = ("length", "reverse", "unroll", "_split_transpose")
+    options = {name: params[name] for name in names if name in params}
+    length, reverse, unroll = params["length"], params["reverse"], params["unroll"]
+    return Scan((params["jaxpr"],), consts, carry, length, reverse, unroll, options)
+
+
+def _while(eqn: JaxprEqn) -> While:
+    params = eqn.params
+    programs = params["cond_jaxpr"], params["body_jaxpr"]
+    return While(programs, params["cond_nconsts"], params["body_nconsts"])
+
+
+def _cond(eqn: JaxprEqn) -> Cond:
+    return Cond(tuple(eqn.params["branches"]), "branches_platforms" in eqn.params)
+
+
+def _jit(eqn: JaxprEqn) -> Jit:
+    names = ("name", "inline", "donated_invars", "in_shardings", "out_shardings")
+    return Jit((eqn.params["jaxpr"],), *(eqn.params[name] for name in names))
+
+
+def _checkpoint(eqn: JaxprEqn) -> Checkpoint:
+    names = ("differentiated", "prevent_cse", "policy")
+    return Checkpoint((eqn.params["jaxpr"],), *(eqn.params[name] for name in names))
+
+
+def _call(eqn: JaxprEqn) -> Call:
+    return Call((eqn.params["call_jaxpr"],))
+
+
+def _custom_vmap(eqn: JaxprEqn) -> Anatomy:
+    return Anatomy((eqn.params["call"],))
+
+
+def _linear_solve(eqn: JaxprEqn) -> LinearSolve:
+    jaxprs = eqn.params["jaxprs"]
+    idle = tuple(one for one in jaxprs if one is not None and one is not jaxprs.solve)
+    return LinearSolve((jaxprs.solve,), jaxprs, eqn.params["const_lengths"], idle=idle)
+
+
+def _shard_map(eqn: JaxprEqn) -> ShardMap:
+    params = eqn.params
+    axes = params["manual_axes" if "manual_axes" in params else "newly_manual_axes"]  # 0.10.1
+    specs = tuple(params["in_specs"]), tuple(params["out_specs"])
+    return ShardMap(
+        (params["jaxpr"],), params["mesh"], *specs, frozenset(axes), params["check_vma"]
+    )
+
+
+def _high_level(eqn: JaxprEqn) -> Anatomy | None:
+    """What a high-level primitive of JAX computes (`custom_root` is one since 0.12)."""
+    if not eqn.effects:
+        return None
     primitive = eqn.params["_prim"]
     if primitive not in _expanded:
 
@@ -22,44 +248,22 @@ def expanded(eqn: JaxprEqn) -> Jaxpr:
             return jax.tree.leaves(out)  # type: ignore[no-any-return]
 
         _expanded[primitive] = trace(flat, [atom.aval for atom in eqn.invars])
-    return _expanded[primitive]
+    return Anatomy((_expanded[primitive],))
 
 
 _expanded: weakref.WeakKeyDictionary[Any, Jaxpr] = weakref.WeakKeyDictionary()
 
-
-def subjaxprs(eqn: JaxprEqn) -> Iterator[Any]:
-    """Yield every jaxpr among the parameters of `eqn`."""
-    if eqn.primitive is not hi_primitive_p:
-        yield from jaxprs_in(eqn.params)
-    elif eqn.effects:
-        yield expanded(eqn)
-
-
-def jaxprs_in(params: dict[str, Any]) -> Iterator[Any]:
-    """Yield every jaxpr among the parameters of a primitive."""
-    for value in params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if hasattr(item, "eqns"):
-                yield item
-
-
-def calls_host(eqn: JaxprEqn) -> bool:
-    """Say whether an equation calls Python functions when it runs."""
-    if str(eqn.primitive) in ("pure_callback", "io_callback", "debug_callback", "debug_print"):
-        return True
-    return any(calls_host(inner) for sub in subjaxprs(eqn) for inner in open_jaxpr(sub)[0].eqns)
-
-
-def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
-    """Return how many of a scan's inputs are constants, and how many are carried."""
-    if "ft_in" in params:  # Since 0.11.
-        consts, carry, _ = params["ft_in"].unpack()
-        return len(list(consts)), len(list(carry))
-    return params["num_consts"], params["num_carry"]
-
-
-def manual_axes(params: dict[str, Any]) -> frozenset[str]:
-    """Return the mesh axes that a `shard_map` is over."""
-    name = "manual_axes" if "manual_axes" in params else "newly_manual_axes"  # Since 0.10.1.
-    return frozenset(params[name])
+_ANATOMIES: dict[Primitive, Callable[[JaxprEqn], Anatomy | None]] = {
+    scan_p: _scan,
+    while_p: _while,
+    cond_p: _cond,
+    jit_p: _jit,
+    remat_p: _checkpoint,
+    custom_jvp_call_p: _call,
+    custom_vjp_call_p: _call,
+    **dict.fromkeys(call_primitives, _call),
+    custom_vmap_p: _custom_vmap,
+    linear_solve_p: _linear_solve,
+    shard_map_p: _shard_map,
+    hi_primitive_p: _high_level,
+}

@@ -1,4 +1,4 @@
-"""The primitives of JAX that have programs inside, and what their parameters are called."""
+"""The primitives of JAX that have programs inside, and the few types that jaxprs are made of."""
 
 from __future__ import annotations
 
@@ -14,35 +14,16 @@ from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive as Primitive
 
 Jaxpr = Any
-
-
 JaxprEqn = Any
 
-
 scan_p = loops.scan_p
-
-
 while_p = loops.while_p
-
-
 cond_p = conditionals.cond_p
-
-
 linear_solve_p = solves.linear_solve_p
-
-
 remat_p = ad_checkpoint.remat_p
-
-
 custom_jvp_call_p = primitives.custom_jvp_call_p
-
-
 custom_vjp_call_p = primitives.custom_vjp_call_p
-
-
 jit_p = primitives.jit_p
-
-
 hi_primitive_p = hijax.call_hi_primitive_p
 
 

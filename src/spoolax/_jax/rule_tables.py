@@ -12,9 +12,9 @@ from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
 from jax.extend.core import Primitive
 
-from .anatomy import jaxprs_in
+from .anatomy import While
 from .arrays import zeros
-from .primitives import Jaxpr, split
+from .primitives import Jaxpr, equation, split, while_p
 from .tracing import trace
 
 
@@ -43,30 +43,19 @@ def register(
     batch: Callable[..., Any],
     jvp: Callable[..., Any],
     transpose: Callable[..., Any],
+    lower: Callable[..., Any],
 ) -> None:
-    """Register the rules of a primitive without results that compiles to nothing."""
+    """Register what the transformations of JAX do to a primitive, and how it is compiled."""
     # The table of "fancy" rules is consulted even when no operand is mapped.
     batching.fancy_primitive_batchers[primitive] = batch
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
-    mlir.register_lowering(primitive, lambda ctx, *operands, **params: [])
+    mlir.register_lowering(primitive, lower)
 
 
-def register_identity(
-    primitive: Primitive,
-    evaluate: Callable[..., Any],
-    *,
-    batch: Callable[..., Any],
-    jvp: Callable[..., Any],
-    transpose: Callable[..., Any],
-) -> None:
-    """Register the rules of a primitive that returns some of its operands as they are."""
-    primitive.def_impl(evaluate)
-    primitive.def_abstract_eval(evaluate)
-    batching.fancy_primitive_batchers[primitive] = batch
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transpose
-    mlir.register_lowering(primitive, mlir.lower_fun(evaluate, multiple_results=True))
+def lowered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a primitive with several results as a function of its operands."""
+    return mlir.lower_fun(function, multiple_results=True)  # type: ignore[no-any-return]
 
 
 def instantiate(cotangent: Any) -> Any:
@@ -80,10 +69,11 @@ def wrap_batching(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
     table[primitive] = wrap(table[primitive])
 
 
-def wrap_jvp(primitive: Primitive, wrap: Callable[[Any], Any], logs: Callable[[Any], bool]) -> None:
+def wrap_jvp(primitive: Primitive, wrap: Callable[[Any], Any], wants: Callable[[Any], Any]) -> None:
     """Put `wrap(rule)` in the place of the JVP rule of `primitive`.
 
-    A primitive with a direct linearization rule falls back on its JVP when its parameters log.
+    A primitive with a direct linearization rule falls back on its JVP for equations that are
+    wanted.
     """
     ad.primitive_jvps[primitive] = wrap(ad.primitive_jvps[primitive])
     direct = ad.primitive_linearizations.get(primitive)
@@ -91,7 +81,7 @@ def wrap_jvp(primitive: Primitive, wrap: Callable[[Any], Any], logs: Callable[[A
         return
 
     def linearize(*args: Any, **params: Any) -> Any:
-        if logs(params):
+        if wants(equation(primitive, params)):
             return ad.fallback_linearize_rule(primitive, *args, **params)
         return direct(*args, **params)
 
@@ -105,25 +95,20 @@ def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
 
 
 def wrap_lowering(
-    primitive: Primitive, wants: Callable[[Any], bool], evaluate: Callable[..., Any]
+    primitive: Primitive, wants: Callable[[Any], Any], evaluate: Callable[..., Any]
 ) -> None:
-    """Compile equations whose jaxprs are wanted as `evaluate(jaxpr, args)` says.
+    """Compile the equations of a primitive that are wanted as `evaluate(jaxpr, args)` says.
 
     The jaxpr that it gets has just the one equation.
     """
     entry = mlir._lowerings[primitive]
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
-        if not any(map(wants, jaxprs_in(params))):
+        if not wants(equation(primitive, params)):
             return entry.rule(ctx, *operands, **params)
         return lower_evaluated(ctx, operands, primitive, params, evaluate)
 
     mlir._lowerings[primitive] = dataclasses.replace(entry, rule=lower)
-
-
-def set_lowering(primitive: Primitive, rule: Callable[..., Any]) -> None:
-    """Say how a primitive is compiled."""
-    mlir.register_lowering(primitive, rule)
 
 
 def lower_evaluated(
@@ -153,16 +138,15 @@ def known_parts(params: dict[str, Any], unknown: Sequence[bool]) -> list[Jaxpr]:
     """
     if not any(unknown):
         return []
-    test_consts, body_consts, carry = split(unknown, params["cond_nconsts"], params["body_nconsts"])
+    loop = While.of(equation(while_p, params))
+    test_consts, body_consts, carry = split(unknown, loop.test_consts, loop.body_consts)
     while True:
-        body, _, out, _ = pe.partial_eval_jaxpr_nounits(
-            params["body_jaxpr"], [*body_consts, *carry], carry
-        )
+        body, _, out, _ = pe.partial_eval_jaxpr_nounits(loop.body, [*body_consts, *carry], carry)
         if list(out) == carry:
             break
         carry = [a or b for a, b in zip(carry, out, strict=True)]
     test, _, (test_unknown,), _ = pe.partial_eval_jaxpr_nounits(
-        params["cond_jaxpr"], [*test_consts, *carry], False
+        loop.test, [*test_consts, *carry], False
     )
     return [] if test_unknown else [test, body]
 

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from .._jax import tracing
-from .._jax.primitives import Jaxpr, jit_p, open_jaxpr, static_arguments
+from .._jax.anatomy import Jit, anatomy
+from .._jax.primitives import Jaxpr, open_jaxpr, static_arguments
 from .._log.primitive import listening
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError
@@ -139,7 +140,7 @@ class RetryError(Exception):
     """Raised by `interpret` if the program is to be compiled in another way, at once."""
 
 
-def trace(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Jaxpr:
+def trace_call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Jaxpr:
     """Trace a function as it would be for a call with these arguments."""
     program, leaves = Programs(lambda: f, Program).find(args, kwargs)
     closed, _ = program._trace(leaves)
@@ -272,6 +273,7 @@ def _donated(closed: Jaxpr) -> tuple[int, ...]:
         uses = [(eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.invars) if v is var]
         if len(uses) == 1 and not any(v is var for v in jaxpr.outvars):
             eqn, i = uses[0]
-            if eqn.primitive is jit_p and eqn.params["donated_invars"][i]:
+            construct = anatomy(eqn)
+            if isinstance(construct, Jit) and construct.donated[i]:
                 given.append(number)
     return tuple(given)

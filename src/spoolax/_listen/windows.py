@@ -1,58 +1,90 @@
-"""Thin out or reduce entries on their way, as `interval` and `reduce` say.
+"""Thin out or reduce entries on their way, on the device, as `interval` and `reduce` say.
 
-What comes out are entries again, masked by whether they are due. With `reduce`, an entry is what
-a window of iterations came to; it has the keys that were logged by the same calls.
+Entries go in, and entries come out, masked by whether they are due; what is done with them is the
+listener's affair. With `reduce`, what comes out is what a window of iterations came to, or the
+whole run: one entry for the keys that are logged by the same calls.
+
+Nothing is put under `lax.cond`: on a GPU, that costs a wait for the device in every iteration.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._log.entry import Entry, Loop, Meta, Nodes, map_entries, masked, stacked
-from .._walk.interpret import Where
-from .fold import Fold, row_of, unraw
-from .plan import Options, Plan, tick_name
+from .._jax.arrays import as_key, gathered, is_key, raw, raw_type, vary
+from .._log.entry import Entry, Loop, Meta, Nodes, map_entries, mask_for, masked, stacked, widen
+from .._logdict import reductions
+from .._walk.places import Where
+from ..errors import LogTypeError
+from .keys import Key, loop_name
+from .options import Options
 
 
-class State(NamedTuple):
+class WindowState(NamedTuple):
     """By loop, how many iterations there were; by key (and loop), the reduction under way."""
 
-    ticks: dict[str, Any]
+    counts: dict[str, Any]
     folds: dict[tuple[str, str], Any]
+
+
+class KeyEntry(NamedTuple):
+    """One entry of one key. Steps and mask have a value for each lane."""
+
+    value: Any
+    steps: Any
+    mask: Any
 
 
 class Windows:
     """What `interval` and `reduce` do to the entries of one listener."""
 
-    def __init__(self, plans: dict[str, Plan], options: Options) -> None:
-        self._plans, self._interval = plans, options.interval
+    def __init__(self, keys: dict[str, Key], options: Options) -> None:
+        self._keys, self._interval = keys, options.interval
         self._reduces = options.reduce is not None
-        self._fold = Fold(plans, options, None)
+        self._how = options.reduce or "last"
+        # A reduced entry has the step of the last entry in it, or of the one that was kept.
+        self._step_how = "first" if self._how == "first" else "last"
+        if self._reduces:
+            for key in keys.values():
+                _check_reducible(key, self._how)
+        self._types = {name: jax.tree.map(raw_type, key.value) for name, key in keys.items()}
 
-    def start(self) -> State:
-        ticks: dict[str, Any] = {}
+    def start(self) -> WindowState:
+        counts: dict[str, Any] = {}
         folds: dict[tuple[str, str], Any] = {}
-        for key, plan in self._plans.items():
+        for name, key in self._keys.items():
             if self._interval is not None:
-                ticks.update({tick: jnp.int32(0) for tick in plan.ticks})
+                counts.update({loop: jnp.int32(0) for loop in key.loops})
             if self._reduces:
-                windows = plan.ticks if self._interval is not None else ()
-                folds.update({(key, window): self._fold.new(plan) for window in windows or ("",)})
-        return State(ticks, folds)
+                windows = key.loops if self._interval is not None else ()
+                folds.update({(name, window): self._new(key) for window in windows or ("",)})
+        return WindowState(counts, folds)
 
-    def take(self, state: State, nodes: Nodes, where: Where) -> tuple[Nodes, State]:
+    def type_of(self, name: str) -> KeyEntry:
+        """The types of an entry of a key that comes out. There is a mask where one is needed."""
+        key = self._keys[name]
+        value, steps = self._types[name], key.steps
+        if self._reduces:
+            value, steps, _ = jax.eval_shape(lambda: self._reduced(key, self._new(key))[0])
+        has_mask = key.conditional and key.lanes
+        return KeyEntry(
+            value, steps, jax.ShapeDtypeStruct(key.lanes, jnp.bool_) if has_mask else None
+        )
+
+    def take(self, state: WindowState, nodes: Nodes, where: Where) -> tuple[Nodes, WindowState]:
         """Take entries in, and return those that are due."""
         if self._interval is None and not self._reduces:
             return nodes, state
         made: Nodes = ()
         for node in nodes:
             if isinstance(node, Entry):
-                new, state = self._take(state, node, tick_name(where))
+                new, state = self._take(state, node, loop_name(where))
                 made += new
             else:
                 new, state = self._take_rows(state, where, (node,))
@@ -62,98 +94,176 @@ class Windows:
         return made, state
 
     def _take_rows(
-        self, state: State, where: Where, loops: tuple[Loop, ...]
-    ) -> tuple[Nodes, State]:
-        tick, rows = tick_name(where, *loops), loops[-1].body
+        self, state: WindowState, where: Where, loops: tuple[Loop, ...]
+    ) -> tuple[Nodes, WindowState]:
+        loop, rows = loop_name(where, *loops), loops[-1].body
 
-        def shallower(entry: Entry) -> Entry:
-            return entry.replace(meta=dataclasses.replace(entry.meta, times=entry.meta.times[1:]))
-
-        def body(state: State, rows: Nodes) -> tuple[State, Nodes]:
+        def body(state: WindowState, rows: Nodes) -> tuple[WindowState, Nodes]:
             made: Nodes = ()
-            for node in map_entries(shallower, rows):
+            for node in map_entries(without_time, rows):
                 if isinstance(node, Entry):
-                    new, state = self._take(state, node, tick)
+                    new, state = self._take(state, node, loop)
                 else:
                     new, state = self._take_rows(state, where, (*loops, node))
                 made += new
-            new, state = self._ticked(state, tick)
+            new, state = self._counted(state, loop)
             return state, made + new
 
         length = len(jax.tree.leaves(rows)[0])
         state, made = lax.scan(body, state, rows)
         return stacked(made, length, False, loops[-1].label.name), state
 
-    def _take(self, state: State, entry: Entry, tick: str) -> tuple[Nodes, State]:
-        counted = tick in state.ticks
+    def _take(self, state: WindowState, entry: Entry, loop: str) -> tuple[Nodes, WindowState]:
+        counted = loop in state.counts
         if not self._reduces:
             if not counted:
                 return (entry,), state
-            return masked((entry,), state.ticks[tick] % self._interval == 0), state
+            return masked((entry,), state.counts[loop] % self._interval == 0), state
         folds, alone = dict(state.folds), {}
-        for key, value in entry.data.items():
-            window = key, tick if counted else ""
-            row = row_of(self._plans[key], entry, value)
+        for name, value in entry.data.items():
+            window = name, loop if counted else ""
+            one = entry_of_key(self._keys[name], entry, value)
             if window in folds:
-                folds[window] = self._fold.fold(folds[window], row)
+                folds[window] = self._fold(folds[window], one)
             else:  # A window of its own: an entry outside of the loops that are counted.
-                alone[key] = self._fold.fold(self._fold.new(self._plans[key]), row)
+                alone[name] = self._fold(self._new(self._keys[name]), one)
         made = self._entries(alone, sure=entry.mask is None)
         return made, state._replace(folds=folds)
 
-    def iterated(self, state: State, where: Where) -> tuple[Nodes, State]:
+    def iterated(self, state: WindowState, where: Where) -> tuple[Nodes, WindowState]:
         """An iteration of the loop `where` has ended, and with it perhaps a window."""
-        return self._ticked(state, str(where))
+        return self._counted(state, str(where))
 
-    def _ticked(self, state: State, tick: str) -> tuple[Nodes, State]:
-        if tick not in state.ticks:
+    def _counted(self, state: WindowState, loop: str) -> tuple[Nodes, WindowState]:
+        if loop not in state.counts:
             return (), state
-        count = state.ticks[tick] + 1
-        state = state._replace(ticks={**state.ticks, tick: count})
-        if not self._open(state, tick):
+        count = state.counts[loop] + 1
+        state = state._replace(counts={**state.counts, loop: count})
+        open_ = self._open(state, loop)
+        if not open_:
             return (), state
         due = count % self._interval == 0
-        made = masked(self._entries(self._open(state, tick)), due)
-        state = lax.cond(due, lambda s: self._emptied(s, tick), lambda s: s, state)
-        return made, state
+        new = jax.tree.map(lambda new, old: jnp.where(due, new, old), self._emptied(open_), open_)
+        made = masked(self._entries(open_), due)
+        return made, _with_folds(state, loop, new)
 
-    def left(self, state: State, where: Where) -> tuple[Nodes, State]:
+    def left(self, state: WindowState, where: Where) -> tuple[Nodes, WindowState]:
         """A loop has ended. If it was an outermost one, so have the windows in it."""
         made: Nodes = ()
         if not where.path:
-            for tick in state.ticks:
-                made += self._entries(self._open(state, tick))
-                state = self._emptied(state, tick)
+            for loop in state.counts:
+                open_ = self._open(state, loop)
+                made += self._entries(open_)
+                state = _with_folds(state, loop, self._emptied(open_))
         return made, state
 
-    def finish(self, state: State) -> Nodes:
+    def finish(self, state: WindowState) -> Nodes:
         """Return what was reduced over the whole run."""
         return self._entries(self._open(state, ""))
 
-    def _open(self, state: State, tick: str) -> dict[str, Any]:
+    def _open(self, state: WindowState, loop: str) -> dict[str, Any]:
         # In the order in which keys are first logged; JAX sorts dictionaries.
-        return {key: state.folds[key, tick] for key in self._plans if (key, tick) in state.folds}
+        return {name: state.folds[name, loop] for name in self._keys if (name, loop) in state.folds}
 
-    def _emptied(self, state: State, tick: str) -> State:
-        new = {(key, tick): self._fold.new(self._plans[key]) for key in self._open(state, tick)}
-        return state._replace(folds={**state.folds, **new})
+    def _emptied(self, folds: dict[str, Any]) -> dict[str, Any]:
+        return {name: self._new(self._keys[name]) for name in folds}
 
     def _entries(self, folds: dict[str, Any], sure: bool = False) -> Nodes:
         """Make entries of reductions, those where there was something to reduce."""
         together: dict[Any, list[str]] = {}
-        for key in folds:
-            together.setdefault((self._plans[key].calls, self._plans[key].lanes), []).append(key)
+        for name in folds:
+            key = self._keys[name]
+            together.setdefault((key.calls, key.lanes), []).append(name)
         made: Nodes = ()
-        for keys in together.values():
-            plan = self._plans[keys[0]]
-            rows, counts = zip(
-                *(self._fold.unfold(self._plans[k], folds[k]) for k in keys), strict=True
+        for names in together.values():
+            key = self._keys[names[0]]
+            ones, counts = zip(
+                *(self._reduced(self._keys[name], folds[name]) for name in names), strict=True
             )
             data = {
-                key: unraw(row.value, self._plans[key].value)
-                for key, row in zip(keys, rows, strict=True)
+                name: unraw(one.value, self._keys[name].value)
+                for name, one in zip(names, ones, strict=True)
             }
-            steps = {name: rows[0].steps[name] for name in plan.step_names}
-            meta = Meta(plan.tags, lanes=plan.lanes, site=plan.site)
+            steps = {name: ones[0].steps[name] for name in key.step_names}
+            meta = Meta(key.tags, lanes=key.lanes, site=key.site)
             made += (Entry(data, steps, None if sure else counts[0] > 0, meta),)
         return made
+
+    # A reduction under way is a pair of trees: of values, and of steps.
+
+    def _new(self, key: Key) -> Any:
+        value, steps = (
+            jax.tree.map(lambda x: reductions.start(how, x, key.lanes), types)
+            for how, types in ((self._how, self._types[key.name]), (self._step_how, key.steps))
+        )
+        return typed((value, steps), key)
+
+    def _fold(self, fold: Any, one: KeyEntry) -> Any:
+        value, steps = fold
+        return (
+            _map_folds(lambda f, x: reductions.push(self._how, f, x, one.mask), value, one.value),
+            _map_folds(
+                lambda f, x: reductions.push(self._step_how, f, x, one.mask), steps, one.steps
+            ),
+        )
+
+    def _reduced(self, key: Key, fold: Any) -> tuple[KeyEntry, Any]:
+        """What a reduction came to, and how many entries went into it, by lane."""
+        value, steps = fold
+        count = jax.tree.leaves(value, is_leaf=_is_fold)[0].count
+        one = KeyEntry(
+            _map_folds(
+                lambda f, x: reductions.finish(self._how, f, x), value, self._types[key.name]
+            ),
+            _map_folds(lambda f, x: reductions.finish(self._step_how, f, x), steps, key.steps),
+            None,
+        )
+        return one, count
+
+
+def _check_reducible(key: Key, how: reductions.How) -> None:
+    has_keys = any(is_key(x) for x in jax.tree.leaves(key.value))
+    if has_keys and how not in ("first", "last"):
+        raise LogTypeError(
+            f"{key.name!r}, logged at {key.site}, holds random keys, which have no {how!r}. Use "
+            "`reduce='first'` or 'last', or select other keys with `argnames`."
+        )
+    if callable(how):
+        reductions.check_function(how, key.value, key.name)
+
+
+def _with_folds(state: WindowState, loop: str, folds: dict[str, Any]) -> WindowState:
+    new = {(name, loop): fold for name, fold in folds.items()}
+    return state._replace(folds={**state.folds, **new})
+
+
+def entry_of_key(key: Key, entry: Entry, value: Any) -> KeyEntry:
+    """Make an entry of a key alone, with all the lanes that the key has."""
+    # Loops carry one type of state, whatever the program does to the layout of values.
+    one = KeyEntry(jax.tree.map(raw, value), entry.steps, mask_for(entry, key.lanes))
+    one = jax.tree.map(lambda x: gathered(x, key.mesh), one)
+    widened: KeyEntry = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, key.lanes), one)
+    return widened
+
+
+def without_time(entry: Entry) -> Entry:
+    """An entry as it is inside of the loop that stacked it."""
+    return entry.replace(meta=dataclasses.replace(entry.meta, times=entry.meta.times[1:]))
+
+
+def typed(state: Any, key: Key) -> Any:
+    """Give a new state the type that it will have: varying, or spread over a mesh."""
+    return jax.tree.map(lambda x: gathered(vary(x, key.varying), key.mesh), state)
+
+
+def unraw(value: Any, like: Any) -> Any:
+    """Make random keys of plain numbers again, where `like` has them."""
+    return jax.tree.map(lambda x, one: as_key(x, one.dtype) if is_key(one) else x, value, like)
+
+
+def _is_fold(x: Any) -> bool:
+    return isinstance(x, reductions.Folded)
+
+
+def _map_folds(function: Callable[..., Any], folds: Any, *rest: Any) -> Any:
+    return jax.tree.map(function, folds, *rest, is_leaf=_is_fold)

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from .._jax import rule_tables
 from .._jax.primitives import Primitive
 from ..errors import LogTypeError
+from .arguments import check_step, checked_data, checked_tags
 from .entry import Entry, Meta
-from .primitive import check_step, checked_data, checked_tags, emit, listening
+from .primitive import emit, listening
 
 T = TypeVar("T")
 
@@ -122,4 +123,8 @@ def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any
     return [*given, *[None] * (len(values) - count)]
 
 
-rule_tables.register_identity(mark_p, _identity, batch=_batch, jvp=_jvp, transpose=_transpose)
+mark_p.def_impl(_identity)
+mark_p.def_abstract_eval(_identity)
+rule_tables.register(
+    mark_p, batch=_batch, jvp=_jvp, transpose=_transpose, lower=rule_tables.lowered(_identity)
+)

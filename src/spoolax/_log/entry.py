@@ -13,13 +13,21 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .._jax.arrays import zeros
+from .._jax.primitives import Jaxpr
+
+
+class Listener(Protocol):
+    """Somebody who claims entries while a program is traced, and gets them when it runs."""
+
+    def compile(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+        """Evaluate a program so that the entries in it reach those who have claimed them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +41,8 @@ class Meta:
     # A while loop inside of a checkpointed function is run again in the backward pass, with its
     # logs. Entries with the same token may be such repetitions of each other.
     token: int | None = dataclasses.field(default=None, compare=False)
-    # Listeners that it belongs to already, and whether others may have it too.
-    taps: tuple[Any, ...] = ()
+    # Who has claimed it, and whether others may have it too.
+    listeners: tuple[Listener, ...] = ()
     taken: bool = False
     rare: bool = False  # It hardly ever happens, so it is worth a call of the host by itself.
     about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
@@ -186,3 +194,15 @@ def embeddings(few: tuple[int, ...], many: tuple[int, ...]) -> list[tuple[int, .
         for places in itertools.combinations(range(len(many)), len(few))
         if tuple(many[i] for i in places) == few
     ]
+
+
+def length_of(loop: Loop, depth: int) -> int:
+    """How many iterations a loop had that is inside of `depth` others."""
+    return entries(loop.body)[0].meta.times[depth]
+
+
+def size_of(node: Node, depth: int = 0) -> int:
+    """How many entries a node stands for, at most."""
+    if isinstance(node, Entry):
+        return 1
+    return length_of(node, depth) * sum(size_of(child, depth + 1) for child in node.body)

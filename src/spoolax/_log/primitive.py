@@ -8,20 +8,18 @@ the marks that they find.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from .._jax.primitives import Primitive
-from .._jax.rule_tables import register
+from .._jax.primitives import JaxprEqn, Primitive
+from .._jax.rule_tables import lower_evaluated, register
 from .._logdict.logdict import LogDict
-from ..errors import LogTypeError, LogValueError
-from .entry import Entry, Loop, Meta, Node, Nodes
+from .arguments import check_step, checked_data, checked_tags
+from .entry import Entry, Listener, Loop, Meta, Node, Nodes, entries
 
 listening = jax.make_user_context(default_value=None)
 
@@ -88,83 +86,18 @@ def emit(nodes: Sequence[Node]) -> None:
         log_p.bind(*leaves, tree=tree)
 
 
-def logged(eqn_or_params: Any, values: Sequence[Any]) -> Nodes:
-    """Return the entries that an equation of `log_p` stands for."""
-    nodes: Nodes = jax.tree.unflatten(eqn_or_params["tree"], values)
+def logged(eqn: JaxprEqn, values: Sequence[Any] | None = None) -> Nodes:
+    """Return the entries that an equation of `log_p` stands for: their types, or these values."""
+    if values is None:
+        values = [atom.aval for atom in eqn.invars]
+    nodes: Nodes = jax.tree.unflatten(eqn.params["tree"], values)
     return nodes
 
 
-def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise LogTypeError(
-            f"`spoolax.log` takes a dictionary of what to log, but got {_describe(data)}. "
-            'Give it a name: `spoolax.log({"name": value})`.'
-        )
-    if not isinstance(prefix, str):
-        raise LogTypeError(f"The `prefix` of a log must be a string, but got {_describe(prefix)}.")
-    for key, value in data.items():
-        if not isinstance(key, str):
-            raise LogTypeError(
-                f"The keys of a log are strings, but one of them is {_describe(key)}. "
-                f'Write `spoolax.log({{"{key}": ...}})`.'
-            )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=lambda x: x is None):
-            if not _is_loggable(leaf):
-                where = repr(key) + jax.tree_util.keystr(path)
-                raise LogTypeError(
-                    f"Cannot log {where}: it is {_describe(leaf)}, and only arrays, numbers and "
-                    "pytrees of them can leave a JAX program. Leave it out, or log a number that "
-                    "stands for it."
-                )
-    return {prefix + key: value for key, value in data.items()}
-
-
-def checked_tags(tags: Any) -> tuple[str, ...]:
-    if not isinstance(tags, (str, Iterable)):
-        raise LogTypeError(f"The `tags` of a log are strings, not {_describe(tags)}.")
-    given: tuple[Any, ...] = (tags,) if isinstance(tags, str) else tuple(tags)
-    for tag in given:
-        if not isinstance(tag, str):
-            raise LogTypeError(f"The `tags` of a log are strings, but one is {_describe(tag)}.")
-    return given
-
-
-def check_step(name: str, value: Any) -> None:
-    if name in _RESERVED:
-        raise LogValueError(
-            f"`{name}` cannot be the name of a step, because `logs.{name}` means something else. "
-            f"Choose another name, such as `{name}_step=`."
-        )
-    meant = difflib.get_close_matches(name, ("tags", "prefix", "explicit"), n=1, cutoff=0.8)
-    if meant:
-        raise LogValueError(
-            f"`{name}=` would be a named step of the log. Did you mean `{meant[0]}=`? If not, "
-            "choose another name for the step."
-        )
-    if not _is_loggable(value) or np.ndim(value) != 0:
-        raise LogTypeError(
-            f"The step `{name}` must be a number, but it is {_describe(value)}. "
-            f'To log a value, put it into the dictionary: `spoolax.log({{"{name}": ...}})`.'
-        )
-
-
-_RESERVED = frozenset(dir(LogDict))
-
-
-def _is_loggable(leaf: Any) -> bool:
-    if isinstance(leaf, (jax.Array, bool, int, float, complex)):
-        return True
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        # Also the extended floats of ml_dtypes, whose kind is "V" like that of a structured array.
-        return leaf.dtype.kind in "biufc" or jnp.issubdtype(leaf.dtype, np.number)
-    return False
-
-
-def _describe(value: Any) -> str:
-    if value is None:
-        return "None"
-    text = repr(value)
-    return f"{text if len(text) < 40 else text[:37] + '...'} (of type {type(value).__name__})"
+def listeners_of(tree: Any, values: Sequence[Any]) -> list[Listener]:
+    """List those who have claimed entries already, while they were traced."""
+    nodes = jax.tree.unflatten(tree, values)
+    return [one for entry in entries(nodes) for one in entry.meta.listeners]
 
 
 def _abstract_eval(*avals: Any, tree: Any) -> tuple[list[Any], set[LogEffect]]:
@@ -218,11 +151,22 @@ def _transpose(cotangents: Any, *values: Any, tree: Any) -> Any:
     return [None] * len(values)
 
 
-def _impl(*values: Any, tree: Any) -> list[Any]:
-    del values, tree
+def _run(*values: Any, tree: Any) -> list[Any]:
+    """Outside of any trace, as when a loop with a tap in it is differentiated there."""
+    if listeners_of(tree, values):
+        with jax.disable_jit(False):
+            jax.jit(lambda *values: log_p.bind(*values, tree=tree))(*values)
     return []
 
 
-log_p.def_impl(_impl)
+def _lower(ctx: Any, *operands: Any, tree: Any) -> Any:
+    # Nothing is left of an entry that nobody has claimed.
+    listeners = listeners_of(tree, operands)
+    if not listeners:
+        return []
+    return lower_evaluated(ctx, operands, log_p, {"tree": tree}, listeners[0].compile)
+
+
+log_p.def_impl(_run)
 log_p.def_effectful_abstract_eval(_abstract_eval)
-register(log_p, batch=_batch, jvp=_jvp, transpose=_transpose)
+register(log_p, batch=_batch, jvp=_jvp, transpose=_transpose, lower=_lower)

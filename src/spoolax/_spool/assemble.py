@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax import arrays
-from .._listen.fold import Result, Row, unraw
-from .._listen.plan import Plan, restrict
+from .._listen.keys import Key
+from .._listen.selection import restrict
+from .._listen.windows import KeyEntry, unraw
 from .._log.entry import Entry, Node, Nodes, mask_for, widen
 from .._logdict.logdict import LogDict, from_series
 from .._logdict.series import Series
+from .collect import Result
+from .plan import Plan
 
 
 def assemble(
@@ -29,7 +32,7 @@ def assemble(
     series = {}
     for key, plan in plans.items():
         if plan.stacked:
-            value, steps, valid, is_series = _joined(restrict(nodes, wanted(key)), plan)
+            value, steps, valid, is_series = _joined(restrict(nodes, wanted(key)), plan.key)
             dropped = None
         else:
             value, steps, valid, lost = folded[key]
@@ -37,37 +40,37 @@ def assemble(
             dropped = lost if plan.overflow in ("first", "last", "thin") else None
         series[prefix + key] = Series(
             value,
-            {name: steps[name] for name in plan.step_names},
+            {name: steps[name] for name in plan.key.step_names},
             valid,
             dropped,
             is_series,
-            lanes=len(plan.lanes),
-            own=len(jax.tree.leaves(plan.value)[0].shape) - len(plan.lanes),
+            lanes=len(plan.key.lanes),
+            own=len(jax.tree.leaves(plan.key.value)[0].shape) - len(plan.key.lanes),
         )
     return from_series(series)
 
 
-def _joined(nodes: Nodes, plan: Plan) -> tuple[Any, Any, Any, bool]:
+def _joined(nodes: Nodes, key: Key) -> tuple[Any, Any, Any, bool]:
     """Join the entries of a key; a single one that certainly happened stays as it was logged."""
     if len(nodes) == 1 and isinstance(nodes[0], Entry) and nodes[0].mask is None:
-        return nodes[0].data[plan.key], nodes[0].steps, None, False
-    return (*_rows(nodes, plan), True)
+        return nodes[0].data[key.name], nodes[0].steps, None, False
+    return (*_rows(nodes, key), True)
 
 
-def _rows(nodes: Sequence[Node], plan: Plan, depth: int = 0) -> tuple[Any, Any, Any]:
+def _rows(nodes: Sequence[Node], key: Key, depth: int = 0) -> tuple[Any, Any, Any]:
     """Join the entries of a key along one axis, behind `depth` axes of enclosing loops."""
     pieces = []
     for node in nodes:
         if isinstance(node, Entry):
-            piece = (node.data[plan.key], node.steps, mask_for(node, plan.lanes))
-            piece = jax.tree.map(lambda x: widen(x, depth, node.meta.lanes, plan.lanes), piece)
+            piece = (node.data[key.name], node.steps, mask_for(node, key.lanes))
+            piece = jax.tree.map(lambda x: widen(x, depth, node.meta.lanes, key.lanes), piece)
             pieces.append(jax.tree.map(lambda x: jnp.expand_dims(x, depth), piece))
         else:
-            piece = _rows(node.body, plan, depth + 1)
+            piece = _rows(node.body, key, depth + 1)
             pieces.append(jax.tree.map(lambda x: _merge_axes(x, depth), piece))
     masked = any(mask is not None for _, _, mask in pieces)
     if masked:
-        pieces = [(v, s, _full_mask(v, m, depth, plan.lanes)) for v, s, m in pieces]
+        pieces = [(v, s, _full_mask(v, m, depth, key.lanes)) for v, s, m in pieces]
     value, steps, mask = jax.tree.map(lambda *xs: jnp.concatenate(xs, depth), *pieces)
     return value, steps, mask
 
@@ -84,7 +87,9 @@ def _full_mask(value: Any, mask: Any, depth: int, lanes: tuple[int, ...]) -> Any
     return jnp.ones((*rows, *lanes), jnp.bool_)
 
 
-def with_spilled(logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, Plan]) -> LogDict:
+def with_spilled(
+    logs: LogDict, spilled: dict[str, list[KeyEntry]], plans: dict[str, Plan]
+) -> LogDict:
     """Put what came to the host while the program ran in front of what was left at its end.
 
     `spilled` and `plans` are by the names that keys have in `logs`.
@@ -92,22 +97,22 @@ def with_spilled(logs: LogDict, spilled: dict[str, list[Row]], plans: dict[str, 
     series = {key: logs.series(key) for key in logs}
     for key, chunks in spilled.items():
         one = series[key]
-        last = jax.device_get(Row(jax.tree.map(arrays.raw, one.value), one.steps, one.mask))
+        last = jax.device_get(KeyEntry(jax.tree.map(arrays.raw, one.value), one.steps, one.mask))
         rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
         joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
-        value = unraw(joined.value, plans[key].value)
+        value = unraw(joined.value, plans[key].key.value)
         series[key] = dataclasses.replace(one, value=value, steps=joined.steps, valid=joined.mask)
     return from_series(series)
 
 
-def _chunk_mask(row: Row, like: Any) -> Any:
+def _chunk_mask(row: KeyEntry, like: Any) -> Any:
     # A chunk is full, so without a mask of lanes all of it is real.
     if row.mask is not None:
         return row.mask
     return np.ones((len(jax.tree.leaves(row)[0]), *like.shape[1:]), bool)
 
 
-def happened(logs: LogDict) -> LogDict:
+def only_real(logs: LogDict) -> LogDict:
     """Keep only the entries that happened, in at least one lane. Works on the host."""
     series = {key: logs.series(key) for key in logs}
     for key, mask in jax.device_get(logs._valid).items():

@@ -10,25 +10,19 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from .._jax.primitives import Jaxpr
-from .._listen.drivers import around, collecting, is_running_programs, joined
-from .._listen.fold import Fold, Row, State
-from .._listen.plan import (
-    Options,
-    Plan,
-    is_heard,
-    left_over,
-    make_plans,
-    names,
-    restrict,
-    warn_of_nothing,
-)
+from .._listen.drivers import is_driver, listening_around
+from .._listen.keys import keys_of
 from .._listen.programs import Program, RetryError, programs_of
-from .._log.entry import Nodes
-from .._log.primitive import emit
+from .._listen.selection import warn_of_nothing
+from .._listen.windows import KeyEntry
 from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
-from .._walk.interpret import Meaning, Where, interpret, repetitions, survey, without
-from .assemble import assemble, happened, with_spilled
+from .._walk.interpret import interpret
+from .._walk.places import Where
+from .._walk.survey import repetitions, survey, without
+from .assemble import assemble, only_real, with_spilled
+from .collect import Collecting
+from .plan import Plan, SpoolOptions, make_plan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,29 +80,20 @@ def spool(
         >>> logs["n"].tolist()
         [3, 10, 5, 16, 8, 4, 2, 1]
     """
-    options = Options(
-        names(argnames, "argnames"),
-        names(tags, "tags"),
-        keep_logs,
-        interval,
-        reduce,
-        prefix,
-        capacity,
-        overflow,
+    options = SpoolOptions(
+        argnames=argnames,
+        tags=tags,
+        keep_logs=keep_logs,
+        interval=interval,
+        reduce=reduce,
+        prefix=prefix,
+        capacity=capacity,
+        overflow=overflow,
     )
-    if is_running_programs(f):
-        again = functools.partial(
-            spool,
-            argnames=argnames,
-            tags=tags,
-            keep_logs=keep_logs,
-            interval=interval,
-            reduce=reduce,
-            prefix=prefix,
-            capacity=capacity,
-            overflow=overflow,
-        )
-        return _spooled_around(f, again)
+    return _spooled_driver(f, options) if is_driver(f) else _spooled(f, options)
+
+
+def _spooled(f: Callable[P, T], options: SpoolOptions) -> Callable[P, tuple[T, LogDict]]:
     programs = programs_of(f, options, functools.partial(_Spooled, options))
     source = programs.source()  # They refer to it weakly.
 
@@ -120,45 +105,68 @@ def spool(
     return spooled
 
 
-def _spooled_around(f: Callable[P, T], again: Callable[..., Any]) -> Callable[P, tuple[T, LogDict]]:
+def _spooled_driver(f: Callable[P, T], options: SpoolOptions) -> Callable[P, tuple[T, LogDict]]:
     """Spool the programs that a function runs, instead of the function itself."""
 
     @functools.wraps(f)
     def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
         kept: list[LogDict] = []
-        with around(lambda run: collecting(run, again, kept)):
+        with listening_around(lambda run: collecting(run, options, kept)):
             out = f(*args, **kwargs)
         return out, joined(kept)
 
     return spooled
 
 
+def collecting(
+    run: Callable[..., Any], options: SpoolOptions, kept: list[LogDict]
+) -> Callable[..., Any]:
+    """A program that returns its output alone, and keeps what it logs in a list."""
+    spooled = _spooled(run, options)
+
+    @functools.wraps(run, updated=())
+    def collected(*args: Any) -> Any:
+        out, logs = spooled(*args)
+        kept.append(logs)
+        return out
+
+    return collected
+
+
+def joined(kept: list[LogDict]) -> LogDict:
+    """All that was kept, one after the other."""
+    with jax.enable_x64(True):  # They may come from programs with other settings than ours.
+        return sum(kept[1:], kept[0]) if kept else LogDict()
+
+
 class _Spooled(Program):
     """One way of calling a spooled function: the same structure and static arguments."""
 
-    def __init__(self, options: Options, *args: Any) -> None:
+    def __init__(self, options: SpoolOptions, *args: Any) -> None:
         super().__init__(*args)
         self._options = options
         self._lock = threading.Lock()
         self._by_host: bool | None = None  # Whether entries go by way of the host. None: not known.
-        self._spilled: dict[str, list[Row]] = {}
+        self._spilled: dict[str, list[KeyEntry]] = {}
         self._plans: dict[str, Plan] = {}
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
         options = self._options
-        found = survey(closed, Where())
+        found = survey(closed)
         repeated = repetitions(found)
         once = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
         warn_of_nothing((nodes for nodes, _ in once), options)
-        plans = make_plans(once, options, self.traced)
+        plans = {
+            name: make_plan(key, options, self.traced)
+            for name, key in keys_of(once, options).items()
+        }
         if any(plan.overflow == "spill" for plan in plans.values()):
             if not self._by_host:
                 raise _NeedsHostError
             self._plans = {**self._plans, **plans}  # Other shapes may have other keys.
-        fold = Fold(plans, options, self._receive)
-        meaning = _Collecting(options, plans, fold, repeated)
-        outs, state, nodes = interpret(closed, args, fold.start(), meaning, Where())
-        return outs, assemble(plans, nodes, fold.finish(state), options.prefix)
+        meaning = Collecting(plans, options, repeated, self._receive)
+        outs, state, nodes = interpret(closed, args, meaning.start(), meaning, Where())
+        return outs, assemble(plans, nodes, meaning.finish(state), options.prefix)
 
     def call(self, leaves: Sequence[Any]) -> Any:
         if self._by_host is False:
@@ -179,7 +187,7 @@ class _Spooled(Program):
             return self._call_by_host(leaves)
 
     def _finished(self, logs: LogDict) -> LogDict:
-        return logs if self.traced else happened(logs)
+        return logs if self.traced else only_real(logs)
 
     def _call_by_host(self, leaves: Sequence[Any]) -> Any:
         self._spilled.clear()
@@ -187,54 +195,11 @@ class _Spooled(Program):
         prefix = self._options.prefix
         spilled = {prefix + key: rows for key, rows in self._spilled.items()}
         plans = {prefix + key: plan for key, plan in self._plans.items()}
-        return out, happened(with_spilled(logs, spilled, plans))
+        return out, only_real(with_spilled(logs, spilled, plans))
 
-    def _receive(self, key: str, row: Row) -> None:
-        self._spilled.setdefault(key, []).append(row)
+    def _receive(self, key: str, entries: KeyEntry) -> None:
+        self._spilled.setdefault(key, []).append(entries)
 
 
 class _NeedsHostError(RetryError):
     """A while loop logs, so the program has to hand entries to the host as it runs."""
-
-
-class _Collecting(Meaning):
-    """Stacks what has a fixed number, and folds the rest."""
-
-    def __init__(
-        self, options: Options, plans: dict[str, Plan], fold: Fold, repeated: frozenset[Any]
-    ) -> None:
-        self._options, self._plans, self._fold = options, plans, fold
-        self._repeated = repeated
-
-    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        nodes = without(nodes, where, self._repeated)
-        emit(left_over(nodes, self._options))
-        ours = restrict(nodes, self._options.selects)
-        state = self._fold.push(state, restrict(ours, lambda key, _: not self._stacked(key)), where)
-        return restrict(ours, lambda key, _: self._stacked(key)), state
-
-    def later(self) -> Meaning:
-        return _Later(self._options)
-
-    def iterated(self, state: State, where: Where) -> State:
-        return self._fold.tick(state, str(where))
-
-    def left(self, state: State, where: Where) -> State:
-        return self._fold.left(state, where)
-
-    def _stacked(self, key: str) -> bool:
-        return self._plans[key].stacked
-
-
-class _Later(Meaning):
-    """Passes on what somebody wants."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
-        del where
-        return restrict(nodes, lambda k, e: self._options.selects(k, e) or is_heard(e)), state
-
-    def later(self) -> Meaning:
-        return self

@@ -9,39 +9,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from .._log.entry import Entry, Loop, Meta, Node, Nodes, entries
+from .._log.entry import Entry, Meta, Node, length_of, size_of
 from .._logdict.logdict import LogDict, Origin
-from .._walk.interpret import MOST_UNROLLED
-from .host import Run, Sink
-from .reel import KeyData, Layout, Reel, Rows
-
-
-class Group:
-    """Entries that are logged together: the rows of a reel, and the loop that they come from."""
-
-    def __init__(
-        self, nodes: Nodes, path: tuple[str, ...], most: int | None, counted: bool
-    ) -> None:
-        self.nodes, self.path, self.most = nodes, path, most
-        # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
-        # `counted` by the iterations of the one loop that they are in.
-        self.counted = counted
-        self.layout = Layout(0 if counted else 1 + len(path), nodes)
-        self.capacity = min(self.layout.capacity, most or self.layout.capacity)
-        self.taps = frozenset(tap for one in entries(nodes) for tap in one.meta.taps)
-        self.is_rare = any(one.meta.rare for one in entries(nodes))
-        self.entries = sum(_size(node, 0) for node in nodes)  # In a row, at most.
-
-    def start(self) -> Reel:
-        """Make an empty reel. An unrolled loop may fill a few more rows than its capacity."""
-        return self.layout.start(self.capacity + MOST_UNROLLED)
+from .reel import Group, KeyData, ReelRows
+from .runs import Run
+from .sinks import Sink
 
 
 class Part(NamedTuple):
     """Rows of a group."""
 
     group: Group
-    rows: Rows
+    rows: ReelRows
     first: int  # The iteration of the first of them, if they are counted.
 
 
@@ -57,7 +36,7 @@ class Piece(NamedTuple):
     mask: Any  # None: they happened in all lanes.
 
 
-def happened(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -> int:
+def count_entries(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -> int:
     """Count the entries that a sink would have got."""
     pieces = (piece for part in parts for piece in _pieces(part))
     return sum(len(piece.order) for piece in pieces if wanted(piece.meta) is not None)
@@ -109,8 +88,8 @@ def _walk(
         if isinstance(node, Entry):
             pieces.append(_piece(node, path, order + start, iterations))
         else:
-            length = _length(node, depth)
-            size = _size(node, depth) // length if length else 0
+            length = length_of(node, depth)
+            size = size_of(node, depth) // length if length else 0
             count = np.arange(length)
             deeper = np.broadcast_to(
                 iterations[..., None, :], (*order.shape, length, iterations.shape[-1])
@@ -123,18 +102,7 @@ def _walk(
                 np.concatenate([deeper, number], -1),
                 pieces,
             )
-        start += _size(node, depth)
-
-
-def _length(loop: Loop, depth: int) -> int:
-    return entries(loop.body)[0].meta.times[depth]
-
-
-def _size(node: Node, depth: int) -> int:
-    """How many entries a node stands for."""
-    if isinstance(node, Entry):
-        return 1
-    return _length(node, depth) * sum(_size(child, depth + 1) for child in node.body)
+        start += size_of(node, depth)
 
 
 def _piece(

@@ -10,17 +10,17 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
-import itertools
-import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 
-from ..errors import LogTypeError, StopRun
+from ..errors import LogTypeError
+from .runs import Run, Runs
+from .sinks import Sink, failures, raise_all, reports
 
 MOST_BYTES = 64 << 20
 MOST_ENTRIES = 1 << 20
@@ -35,104 +35,6 @@ BUSY = 0.001
 NAPS = 100
 # When the queue is full, and no entry has been delivered for so long, the program goes on.
 STUCK = 5.0
-KEPT_RUNS = 1024
-
-logger = logging.getLogger("spoolax")
-
-
-class Sink:
-    """A callback, how it wants its entries, and what has become of it."""
-
-    def __init__(
-        self,
-        callback: Callable[[Any], Any],
-        batch: bool = False,
-        latency: float = 0.1,
-        overflow: str = "wait",
-        owner: Any = None,
-    ) -> None:
-        self.callback, self.batch = callback, batch
-        self.latency, self.overflow = latency, overflow
-        self.owner = owner  # Who raises what goes wrong, if it is not left to `flush`.
-        self.run: Run | None = None  # For what does not come from a program.
-        self.dropped = 0
-        self.failures = 0
-        self.error: BaseException | None = None
-
-    @property
-    def name(self) -> str:
-        name = getattr(self.callback, "__qualname__", None) or type(self.callback).__qualname__
-        return f"{getattr(self.callback, '__module__', '')}.{name}".lstrip(".")
-
-    @property
-    def title(self) -> str:
-        """What to call it in a sentence."""
-        return f"The callback {self.name}" if self.owner is None else type(self.owner).__name__
-
-    def call(self, run: Run, logs: Any) -> None:
-        """Hand something over. Whatever goes wrong is the sink's affair, not the program's."""
-        try:
-            self.callback(logs)
-        except StopRun as stop:
-            run.stop = run.stop or stop
-            run.done_with.add(self)
-            host.stopping(self, run)
-        except BaseException as error:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        """Report an error, the first time, and keep it until somebody wants it raised."""
-        first = host.first_failure(self)
-        first.failures += 1
-        if first.error is None:
-            first.error = error
-            host.failed(first)
-            logger.error(
-                "%s failed. The program goes on, and it gets the entries that follow. The error "
-                "will be raised %s.",
-                self.title,
-                "when it is closed"
-                if getattr(self.owner, "is_open", False)
-                else "by spoolax.flush()",
-                exc_info=error,
-            )
-
-
-class Run:
-    """One execution of a program."""
-
-    def __init__(self, number: int, sink: Sink | None) -> None:
-        self.number, self.sink = number, sink
-        self.stop: StopRun | None = None
-        self.stopped = False  # It was asked to stop, and did; else it ended before it could.
-        self.done_with: set[Sink] = set()  # Sinks that have seen enough.
-        self.unbounded = False  # It was started by the worker, which must not wait for itself.
-        self.token: Any = None
-        self._device: str | None = None
-        # If it was not registered, it is not known when it began.
-        self._begun = None if sink is None else time.perf_counter()
-        self._paused: dict[str, float] = {}
-
-    @property
-    def device(self) -> str | None:
-        """The device that the program runs on, or None if that is not known."""
-        if self._device is None and self.token is not None:
-            devices = self.token.devices()
-            self._device = str(min(devices, key=lambda d: d.id)) if devices else None
-        return self._device
-
-    def arrived(self, loop: str) -> float | None:
-        """Seconds since this loop (or the program) went on after it last paused, if known."""
-        since = self._paused.get(loop, self._begun)
-        return None if since is None else time.perf_counter() - since
-
-    def end_if_asked_to(self) -> None:
-        if self.stop is not None:
-            self.stopped = True
-            raise self.stop
-
-    def goes_on(self, loop: str) -> None:
-        self._paused[loop] = time.perf_counter()
 
 
 class Chunk(NamedTuple):
@@ -147,7 +49,7 @@ class Chunk(NamedTuple):
 
 
 class Host:
-    """Everything that is under way."""
+    """A queue of what is to be delivered, and the thread that does it."""
 
     def __init__(self) -> None:
         # One lock, and three things that may be waited for.
@@ -166,22 +68,15 @@ class Host:
         self._waiting = 0  # Threads in `flush`.
         self.waiting_threads: set[int] = set()  # They do nothing before the worker does.
         self._closed = False
-        self._numbers = itertools.count(1)
         self._last = 0.0  # When the last chunk came.
-        self._runs: dict[int, Run] = {}
-        self._anonymous: collections.OrderedDict[int, Run] = collections.OrderedDict()
-        self._dispatched: collections.deque[Run] = collections.deque()
-        self._failed: list[Sink] = []
-        self._stopping: collections.deque[tuple[Sink, Run]] = collections.deque(maxlen=KEPT_RUNS)
+        self.runs = Runs()
         self._broken: Exception | None = None
 
     def begin(self, sink: Sink) -> Run:
         """Register an execution of a program."""
-        run = self._new_run(sink)
         with self._lock:
             self._start_worker()
-            self._runs[run.number] = run
-        return run
+        return self.runs.begin(sink, unbounded=self.is_worker())
 
     def is_worker(self) -> bool:
         """Say whether we are on the worker thread, where things are delivered."""
@@ -202,34 +97,9 @@ class Host:
 
         self.put(Chunk(run, deliver, size, 1, time.perf_counter() + sink.latency), "wait")
 
-    def _new_run(self, sink: Sink | None) -> Run:
-        run = Run(next(self._numbers) & 0x7FFFFFFF, sink)
-        run.unbounded = self.is_worker()
-        return run
-
-    def failed_to_run(self, run: Run) -> None:
-        """A program ended with an error, or was not even started."""
-        with self._lock:
-            self._runs.pop(run.number, None)
-
-    def dispatched(self, run: Run, token: Any) -> None:
-        """A program was started; `token` is ready when it has ended."""
-        run.token = token
-        with self._lock:
-            self._dispatched.append(run)
-            while self._dispatched and _is_ready(self._dispatched[0].token):
-                self._runs.pop(self._dispatched.popleft().number, None)
-
     def run(self, number: int) -> Run:
         """Find the run with a number; 0 stands for one that was not registered."""
-        run = self._runs.get(number) or self._anonymous.get(number)
-        if run is None:
-            run = self._new_run(None)
-            with self._lock:
-                self._anonymous[run.number] = run
-                if len(self._anonymous) > KEPT_RUNS:  # Nobody says when they end.
-                    self._anonymous.popitem(last=False)
-        return run
+        return self.runs.find(number, unbounded=self.is_worker())
 
     def put(self, chunk: Chunk, overflow: str, wait: bool = False) -> bool:
         """Queue a chunk for delivery, and say whether it was not dropped.
@@ -299,20 +169,6 @@ class Host:
     def _is_filling(self) -> bool:
         return self._entries > MANY_ENTRIES or self._bytes > MANY_BYTES
 
-    def first_failure(self, sink: Sink) -> Sink:
-        """The first sink of the same owner that has failed, if one has."""
-        with self._lock:
-            mine = (s for s in self._failed if s.owner is sink.owner is not None)
-            return next(mine, sink)
-
-    def failed(self, sink: Sink) -> None:
-        with self._lock:
-            self._failed.append(sink)
-
-    def stopping(self, sink: Sink, run: Run) -> None:
-        with self._lock:
-            self._stopping.append((sink, run))
-
     def _start_worker(self) -> None:
         if self._worker is None and not self._closed:
             self._worker = threading.Thread(target=self._work, name="spoolax", daemon=True)
@@ -369,7 +225,7 @@ class Host:
                 self._progress += 1
                 yield
         except Exception as error:  # Of our own; those of callbacks do not come here.
-            logger.error("spoolax could not deliver a chunk of entries.", exc_info=error)
+            reports.error("spoolax could not deliver a chunk of entries.", exc_info=error)
             self._broken = self._broken or error
         finally:
             with self._lock:
@@ -385,36 +241,18 @@ class Host:
         """Wait until everything has been delivered, and raise what went wrong."""
         self.wait()
         with self._lock:
-            failed, self._failed = self._failed, []
             broken, self._broken = self._broken, None
+        errors = failures.take()
         if broken is not None:
             raise broken
-        raise_all(errors_of(failed), "Several callbacks of spoolax failed.")
-
-    def errors_of(self, owner: Any) -> list[BaseException]:
-        """Take out what went wrong in the sinks of an owner, so that it is raised once."""
-
-        def is_mine(sink: Sink) -> bool:
-            return owner is sink.owner or owner is sink.callback
-
-        with self._lock:
-            mine = list(filter(is_mine, self._failed))
-            self._failed = [sink for sink in self._failed if sink not in mine]
-            asked = [pair for pair in self._stopping if is_mine(pair[0])]
-            for pair in asked:
-                self._stopping.remove(pair)
-        # A program that was over before it could be stopped has not raised anything.
-        late = [run.stop for _, run in asked if run.stop is not None and not run.stopped]
-        return errors_of(mine) + late
+        raise_all(errors, "Several callbacks of spoolax failed.")
 
     def settle(self) -> None:
         """Wait as `wait` does; on the worker, deliver what was started there."""
         if not self.is_worker():
             self.wait()
             return
-        for run in tuple(self._dispatched):
-            if run.unbounded:
-                _wait(run.token)
+        self.runs.wait(unbounded_only=True)
         while True:
             with self._lock:
                 chunk = next((c for c in self._queue if c.run.unbounded), None)
@@ -430,8 +268,7 @@ class Host:
                 "`spoolax.flush()` was called by a callback, which would wait for itself. Call it "
                 "after the program, on another thread."
             )
-        for run in tuple(self._dispatched):
-            _wait(run.token)
+        self.runs.wait()
         with contextlib.suppress(RuntimeError):
             jax.effects_barrier()
         if self._closed:
@@ -480,39 +317,6 @@ def flush() -> None:
         1.0
     """
     host.flush()
-
-
-def errors_of(failed: Sequence[Sink]) -> list[BaseException]:
-    """The first error of each sink; it forgets it."""
-    errors = []
-    for sink in failed:
-        assert sink.error is not None
-        if sink.failures > 1:
-            sink.error.add_note(f"{sink.title} failed {sink.failures} times.")
-        errors.append(sink.error)
-        sink.error, sink.failures = None, 0
-    return errors
-
-
-def raise_all(errors: Sequence[BaseException], message: str) -> None:
-    """Raise the error, if there is one; if there are several, all of them."""
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise BaseExceptionGroup(message, errors)
-
-
-def _is_ready(token: Any) -> bool:
-    try:
-        return bool(token.is_ready())
-    except RuntimeError:  # It failed, or was deleted.
-        return True
-
-
-def _wait(token: Any) -> None:
-    # An error of the program surfaces from its outputs. Here it only means that it has ended.
-    with contextlib.suppress(RuntimeError):
-        jax.block_until_ready(token)
 
 
 def _at_exit() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from .._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_type
-from .._log.entry import Nodes
+from .._log.entry import Nodes, entries, size_of
 
 MOST_ROWS = 16384
 MOST_BYTES = 1 << 20
@@ -33,7 +33,7 @@ class Reel(NamedTuple):
     large: tuple[Any, ...]
 
 
-class Rows(NamedTuple):
+class ReelRows(NamedTuple):
     """The rows of a reel, as they arrive on the host."""
 
     words: np.ndarray[Any, Any]
@@ -84,7 +84,7 @@ class Layout:
         words = [jnp.ravel(_to_words(x)) for x in (*header, *small)]
         return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
 
-    def unpack(self, rows: Rows) -> tuple[np.ndarray[Any, Any], Nodes]:
+    def unpack(self, rows: ReelRows) -> tuple[np.ndarray[Any, Any], Nodes]:
         """Read rows: their headers, and their entries, both with an axis of rows in front."""
         count = len(rows.words)
         start, large = self.header, iter(rows.large)
@@ -101,6 +101,27 @@ class Layout:
         return header, jax.tree.unflatten(self._tree, values)
 
 
+class Group:
+    """Entries that are logged together: the rows of a reel, and the loop that they come from."""
+
+    def __init__(
+        self, nodes: Nodes, path: tuple[str, ...], most: int | None, counted: bool
+    ) -> None:
+        self.nodes, self.path, self.most = nodes, path, most
+        # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
+        # `counted` by the iterations of the one loop that they are in.
+        self.counted = counted
+        self.layout = Layout(0 if counted else 1 + len(path), nodes)
+        self.capacity = min(self.layout.capacity, most or self.layout.capacity)
+        self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
+        self.is_rare = any(one.meta.rare for one in entries(nodes))
+        self.entries = sum(map(size_of, nodes))  # In a row, at most.
+
+    def start(self, spare: int) -> Reel:
+        """Make an empty reel, with a few rows more than its capacity."""
+        return self.layout.start(self.capacity + spare)
+
+
 def write(reel: Reel, words: Any, large: Sequence[Any], wanted: Any) -> Reel:
     """Add a row, if it is `wanted` (always, if that is None). There must be room for it."""
     rows = [
@@ -112,12 +133,12 @@ def write(reel: Reel, words: Any, large: Sequence[Any], wanted: Any) -> Reel:
     return Reel(reel.count + more, rows[0], tuple(rows[1:]))
 
 
-def taken(words: Any, large: Sequence[Any], count: int) -> Rows:
+def taken(words: Any, large: Sequence[Any], count: int) -> ReelRows:
     """Take the rows that are filled from buffers that have arrived on the host."""
     parts = (words[:count], *(x[:count] for x in large))
     if count < len(words) // 4:  # A view would keep all of the buffer.
         parts = tuple(x.copy() for x in parts)
-    return Rows(parts[0], parts[1:])
+    return ReelRows(parts[0], parts[1:])
 
 
 class KeyData:

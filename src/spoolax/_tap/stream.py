@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,30 +23,26 @@ import numpy as np
 from jax import lax
 
 from .._jax import arrays
-from .._jax.anatomy import calls_host, subjaxprs
 from .._jax.host_call import host_call
-from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, shard_map_p, while_p
-from .._listen.plan import Options, make_plans, restrict
-from .._listen.windows import Windows
+from .._jax.primitives import Jaxpr, JaxprEqn, shard_map_p
+from .._listen.keys import keys_of
+from .._listen.options import Options
+from .._listen.selection import restrict
+from .._listen.windows import Windows, WindowState
 from .._log.entry import Entry, Nodes, entries, map_entries
 from .._log.primitive import log_p, logged
-from .._walk.interpret import (
-    Found,
-    Meaning,
-    PassOn,
-    Where,
-    interpret,
-    logs,
-    placed,
-    repetitions,
-    without,
-)
-from .deliver import Group, Part, deliver, happened
-from .host import Chunk, Run, Sink, host, logger
-from .reel import MOST_ROWS, Reel, taken, write
+from .._walk.counts import Count, host_calls, is_loop, logs
+from .._walk.interpret import interpret
+from .._walk.labels import placed
+from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
+from .._walk.places import Where
+from .._walk.survey import Found, repetitions, survey, without
+from .pace import Pace
+from .receive import Receiver
+from .reel import Group, Reel, write
+from .sinks import Sink
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
-GROWTH = 64  # How many times longer than the last chunk the next one may be.
 
 
 class Tap:
@@ -57,31 +51,14 @@ class Tap:
     def __init__(self, options: Options, sink: Sink | None) -> None:
         self.options, self.sink = options, sink
 
-
-class Pace:
-    """How many iterations the loops of a program made between calls, when last seen."""
-
-    def __init__(self) -> None:
-        self._limits: dict[str, int] = {}
-
-    def first(self) -> int:
-        """How many to begin with: less than any loop got to, in case it has become slower."""
-        return max(1, min(list(self._limits.values()), default=1) // 2)
-
-    def next(self, loop: str, limit: int, made: int, elapsed: float | None, latency: float) -> int:
-        """How many iterations the next chunk of a loop may have, given how many the last one made.
-
-        That took `elapsed` seconds, if it is known.
-        """
-        if not made or elapsed is None:
-            return limit
-        ideal = made * latency / 2 / max(elapsed, 1e-9)
-        limit = int(max(1, min(ideal, limit * GROWTH, MOST_ROWS)))
-        self._limits[loop] = limit
-        return limit
+    @staticmethod
+    def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+        """Stream what taps have claimed in a part of somebody else's program."""
+        outs, _ = stream(jaxpr, survey(jaxpr), args, None, np.array([0, 1], np.int32), Pace())
+        return outs
 
 
-class State(NamedTuple):
+class StreamState(NamedTuple):
     """What a streaming program carries."""
 
     run: Any  # Which execution this is; 0 until the host has given it a number.
@@ -90,7 +67,7 @@ class State(NamedTuple):
     iterations: dict[str, Any]  # Of the loops that we are in.
     limits: dict[str, Any]  # By loop, how many iterations a chunk may have.
     reels: dict[str, Reel]
-    windows: tuple[Any, ...]  # One for each tap.
+    windows: tuple[WindowState, ...]  # One for each tap.
 
 
 def stream(
@@ -109,17 +86,17 @@ def stream(
     """
     repeated = repetitions(found)
     seen = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
-    marked = dict.fromkeys(
-        tap for nodes, _ in seen for entry in entries(nodes) for tap in entry.meta.taps
+    claiming: dict[Any, None] = dict.fromkeys(
+        one for nodes, _ in seen for entry in entries(nodes) for one in entry.meta.listeners
     )
-    listeners = []
-    for one in [*([tap] if tap else []), *marked]:
+    listeners: list[tuple[Tap, Windows]] = []
+    for one in [*([tap] if tap else []), *claiming]:
         mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
-        mine = [(_unmarked(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
+        mine = [(_unclaimed(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
-        folding = one.options.interval is not None or one.options.reduce is not None
-        plans = make_plans(mine, everything, False) if folding else {}
-        listeners.append((one, Windows(plans, everything)))
+        windowed = one.options.interval is not None or one.options.reduce is not None
+        keys = keys_of(mine, everything) if windowed else {}
+        listeners.append((one, Windows(keys, everything)))
     meaning = _Streaming(listeners, tap, repeated, pace)
     meaning.rehearse(jaxpr, args)
     outs, state, nodes = interpret(jaxpr, args, meaning.start(*begin), meaning, Where())
@@ -131,25 +108,25 @@ def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
     """What a tap is to get."""
 
     def mine(key: str, entry: Entry) -> bool:
-        return tap.options.selects(key, entry) if outermost else tap in entry.meta.taps
+        return tap.options.selects(key, entry) if outermost else tap in entry.meta.listeners
 
     return restrict(nodes, mine)
 
 
-def _marked(nodes: Nodes, tap: Tap) -> Nodes:
-    def mark(entry: Entry) -> Entry:
-        return entry.replace(meta=dataclasses.replace(entry.meta, taps=(tap,), taken=True))
+def _claimed(nodes: Nodes, tap: Tap) -> Nodes:
+    def claim(entry: Entry) -> Entry:
+        return entry.replace(meta=dataclasses.replace(entry.meta, listeners=(tap,), taken=True))
 
-    return map_entries(mark, nodes)
+    return map_entries(claim, nodes)
 
 
-def _unmarked(nodes: Nodes) -> Nodes:
+def _unclaimed(nodes: Nodes) -> Nodes:
     """The same entries, as if nobody had chosen them yet."""
 
-    def unmark(entry: Entry) -> Entry:
+    def unclaim(entry: Entry) -> Entry:
         return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))
 
-    return map_entries(unmark, nodes)
+    return map_entries(unclaim, nodes)
 
 
 class _Streaming(Meaning):
@@ -163,7 +140,7 @@ class _Streaming(Meaning):
         pace: Pace,
     ) -> None:
         self._listeners, self._outermost, self._repeated = listeners, outermost, repeated
-        self._pace = pace
+        self._receiver = Receiver([tap for tap, _ in listeners], pace)
         self._groups: dict[str, Group] = {}
         self._interrupted: set[str] = set()  # Outermost loops that send amid iterations.
         self._calling: set[str] = set()  # Loops that call Python functions of the user's.
@@ -184,29 +161,29 @@ class _Streaming(Meaning):
                 # There are others, so it takes a number to put them in order.
                 self._groups[name] = Group(group.nodes, group.path, group.most, counted=False)
 
-    def start(self, run: Any, first: Any) -> State:
+    def start(self, run: Any, first: Any) -> StreamState:
         windows = tuple(windows.start() for _, windows in self._listeners)
-        return State(run, first, jnp.int32(0), {}, {}, {}, windows)
+        return StreamState(run, first, jnp.int32(0), {}, {}, {}, windows)
 
-    def finish(self, state: State) -> State:
+    def finish(self, state: StreamState) -> StreamState:
         made, state = self._windowed(state, lambda tap, windows, its: (windows.finish(its), its))
         return self._send(state, Where(), made)
 
     def _windowed(
-        self, state: State, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
-    ) -> tuple[Nodes, State]:
+        self, state: StreamState, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
+    ) -> tuple[Nodes, StreamState]:
         """Let something happen to the windows of every listener; return what comes out of them."""
         made: Nodes = ()
         states = []
         for (tap, windows), its_state in zip(self._listeners, state.windows, strict=True):
             nodes, its_state = act(tap, windows, its_state)
-            made += _marked(nodes, tap)
+            made += _claimed(nodes, tap)
             states.append(its_state)
         return made, state._replace(windows=tuple(states))
 
     # Entries.
 
-    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+    def log(self, nodes: Nodes, state: StreamState, where: Where) -> tuple[Nodes, StreamState]:
         if any(frame.length == 0 for frame in where.path):
             return (), state  # Never.
         nodes = without(nodes, where, self._repeated)
@@ -223,13 +200,13 @@ class _Streaming(Meaning):
             return (), self._send(state, where, made)
         return made, state
 
-    def later(self) -> Meaning:
+    def deferred(self) -> Meaning:
         return PassOn()
 
-    def unsettling(self, eqn: JaxprEqn) -> bool:
-        return _parts(eqn)
+    def commits_before(self, eqn: JaxprEqn) -> bool:
+        return bool(_sends(eqn))
 
-    def settled(self, nodes: Nodes, state: State, where: Where) -> State:
+    def commit(self, nodes: Nodes, state: StreamState, where: Where) -> StreamState:
         if not nodes:
             return state
         if not where.path:
@@ -244,18 +221,18 @@ class _Streaming(Meaning):
         reel = write(state.reels[name], words, large, wanted)
         return state._replace(rows=state.rows + 1, reels={**state.reels, name: reel})
 
-    def _header(self, name: str, state: State, where: Where) -> list[Any]:
+    def _header(self, name: str, state: StreamState, where: Where) -> list[Any]:
         if self._groups[name].counted:
             return []
         return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        if self._rehearsing and where.path and calls_host(eqn):
+        if self._rehearsing and where.path and host_calls(eqn):
             self._calling.update(_loops(where))
 
     # Loops.
 
-    def entered(self, state: State, where: Where) -> State:
+    def entered(self, state: StreamState, where: Where) -> StreamState:
         loop = str(where)
         state = state._replace(iterations={**state.iterations, loop: jnp.int32(0)})
         if self._rehearsing or len(where.path) > 1:
@@ -263,7 +240,8 @@ class _Streaming(Meaning):
         names = [name for name, group in self._groups.items() if _starts(group.path, where)]
         loops = {str(frame) for name in names for frame in _prefixes(self._groups[name].path)}
         return state._replace(
-            reels={name: self._groups[name].start() for name in names},
+            # An unrolled loop may overstep the capacity.
+            reels={name: self._groups[name].start(MOST_UNROLLED) for name in names},
             limits=dict.fromkeys(sorted(loops), state.first),
         )
 
@@ -274,7 +252,7 @@ class _Streaming(Meaning):
             _starts(group.path, where) for group in self._groups.values()
         )
 
-    def room(self, state: State, where: Where) -> Any:
+    def chunk_size(self, state: StreamState, where: Where) -> Any:
         if self._rehearsing:
             return jnp.int32(1)
         if str(where) in self._calling:
@@ -285,13 +263,15 @@ class _Streaming(Meaning):
             room = jnp.minimum(room, group.capacity - state.reels[name].count)
         return room
 
-    def iterated(self, state: State, where: Where) -> State:
+    def iterated(self, state: StreamState, where: Where) -> StreamState:
         made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
-        state = self.settled(made, state, where.at(-1))
+        state = self.commit(made, state, where.at(-1))
         loop = str(where)
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
-    def paused(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
+    def chunk_ended(
+        self, state: StreamState, where: Where, made: Any, unfinished: Any
+    ) -> StreamState:
         if self._rehearsing:
             return state
         if len(where.path) == 1:
@@ -303,7 +283,7 @@ class _Streaming(Meaning):
             full | unfinished, lambda s: self._call(s, where, made=made), lambda s: s, state
         )
 
-    def left(self, state: State, where: Where) -> State:
+    def left(self, state: StreamState, where: Where) -> StreamState:
         inside = set(_loops(where))
         state = state._replace(
             iterations={loop: i for loop, i in state.iterations.items() if loop in inside}
@@ -320,7 +300,7 @@ class _Streaming(Meaning):
 
     # Calls of the host.
 
-    def _send(self, state: State, where: Where, nodes: Nodes) -> State:
+    def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
         """Send what is in the reels, and then `nodes`, if any of them happened."""
         if self._rehearsing and nodes and where.path:
             self._interrupted.add(str(where.path[0]))
@@ -334,8 +314,8 @@ class _Streaming(Meaning):
         )
 
     def _call(
-        self, state: State, where: Where, nodes: Nodes | None = None, made: Any = None
-    ) -> State:
+        self, state: StreamState, where: Where, nodes: Nodes | None = None, made: Any = None
+    ) -> StreamState:
         """Call the host. A loop that pauses says how many iterations it made."""
         loop, names = str(where), list(state.reels)
         zero = jnp.int32(0)
@@ -353,69 +333,13 @@ class _Streaming(Meaning):
             last = _group(nodes, where, False)
             words, large = last.layout.pack(header, nodes)
             arrays += [words, *large]
-        receive = functools.partial(self._receive, loop, [self._groups[n] for n in names], last)
+        receive = functools.partial(self._receiver, loop, [self._groups[n] for n in names], last)
         answer = host_call(receive, jnp.stack(question), *arrays)
         limits = state.limits
         if nodes is None:
             limits = {**limits, loop: answer[1]}
         reels = {name: reel._replace(count=jnp.int32(0)) for name, reel in state.reels.items()}
         return state._replace(run=answer[0], rows=jnp.int32(0), limits=limits, reels=reels)
-
-    def _receive(
-        self,
-        loop: str,
-        groups: Sequence[Group],
-        last: Group | None,
-        question: Any,
-        *arrays: Any,
-    ) -> Any:
-        number, limit, made, iteration, *counts = question.tolist()
-        run = host.run(number)
-        run.end_if_asked_to()
-        elapsed, when = run.arrived(loop), time.time()
-        parts, rest = [], iter(arrays)
-        for group, count in zip(groups, counts, strict=True):
-            words, *large = (next(rest) for _ in range(1 + group.layout.large))
-            if count:
-                parts.append(Part(group, taken(words, large, count), iteration - count))
-        if last is not None:
-            words, *large = (x[None] for x in rest)
-            parts.append(Part(last, taken(words, large, 1), 0))
-        latency = math.inf
-        for tap, _ in self._listeners:
-            sink = tap.sink or run.sink
-            assert sink is not None
-            latency = min(latency, sink.latency)
-            _put(parts, run, tap, sink, when)
-        run.end_if_asked_to()  # By something that waited for its delivery.
-        run.goes_on(loop)
-        limit = self._pace.next(loop, limit, made, elapsed, latency)
-        return np.array([run.number, limit, *[0] * (len(question) - 2)], np.int32)
-
-
-def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
-    mine = [part for part in parts if tap in part.group.taps]
-    if not mine:
-        return
-    number = size = 0
-    for group, rows, _ in mine:
-        number += len(rows.words) * group.entries
-        size += rows.words.nbytes + sum(x.nbytes for x in rows.large)
-
-    def wanted(meta: Any) -> str | None:
-        return tap.options.prefix if tap in meta.taps else None
-
-    due = time.perf_counter() + sink.latency / 2
-    chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number, due)
-    rare = any(group.is_rare for group, _, _ in mine)
-    if not host.put(chunk, "wait" if rare else sink.overflow, wait=rare):
-        if not sink.dropped:
-            logger.warning(
-                "The callback %s is too slow, and entries are being dropped, as `overflow='drop'` "
-                "says. The tapped function has their number as `.dropped`.",
-                sink.name,
-            )
-        sink.dropped += happened(mine, wanted)
 
 
 def _group(nodes: Nodes, where: Where, counted: bool) -> Group:
@@ -458,12 +382,11 @@ def _is_rare(nodes: Nodes) -> bool:
     return any(entry.meta.rare for entry in entries(nodes))
 
 
-def _parts(eqn: JaxprEqn) -> bool:
-    """Say whether an equation sends something itself, so that what is before it must go first."""
-    if not logs(eqn):
-        return False
+def _sends_itself(eqn: JaxprEqn) -> bool:
     if eqn.primitive is log_p:
-        return _is_urgent(logged(eqn.params, [v.aval for v in eqn.invars]))
-    if eqn.primitive in (scan_p, while_p, shard_map_p):
-        return True
-    return any(_parts(inner) for sub in subjaxprs(eqn) for inner in open_jaxpr(sub)[0].eqns)
+        return _is_urgent(logged(eqn))
+    return bool((is_loop(eqn) or eqn.primitive is shard_map_p) and logs(eqn))
+
+
+# Whether an equation sends something itself, so that what is before it must go first.
+_sends = Count(_sends_itself)

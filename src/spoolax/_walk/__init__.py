@@ -6,4 +6,5 @@
 # These fill the table of rules, and make JAX's transformations keep logs.
 from . import calls as calls
 from . import control as control
+from . import shard_map as shard_map
 from . import transformations as transformations

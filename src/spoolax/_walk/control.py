@@ -15,55 +15,44 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import arrays, tracing
-from .._jax.anatomy import scan_parts
-from .._jax.primitives import JaxprEqn, cond_p, open_jaxpr, scan_p, split, while_p
+from .._jax.anatomy import Cond, Scan, While
+from .._jax.primitives import JaxprEqn, cond_p, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
 from ..errors import UnsupportedError
-from .interpret import (
-    MOST_UNROLLED,
-    Body,
-    Meaning,
-    Outcome,
-    State,
-    Where,
-    branch_places,
-    has_logging_loop,
-    interpret,
-    jaxpr_logs,
-    rule_for,
-    while_places,
-)
+from .counts import logging_loops, logs
+from .interpret import interpret, rule_for
+from .meaning import MOST_UNROLLED, Body, Meaning, Outcome, State
+from .places import Where, programs_at
 
 
 @rule_for(scan_p)
 def _scan(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
-    params = eqn.params
-    n_consts, n_carry = scan_parts(params)
-    consts, init, xs = split(invals, n_consts, n_carry)
-    length, reverse = params["length"], params["reverse"]
-    inside = where.enter("scan", length)
+    scan = Scan.of(eqn)
+    n_carry, length = scan.carry, scan.length
+    consts, init, xs = split(invals, scan.consts, n_carry)
+    ((program, inside),) = programs_at(eqn, where)
     state = meaning.entered(state, inside)
 
     def iterate(carried: list[Any], x: list[Any], state: State) -> Outcome:
         args = [*consts, *carried, *x]
-        outs, state, nodes = interpret(params["jaxpr"], args, state, meaning, inside)
-        body = Body(params["jaxpr"], args, outs, n_carry, n_consts)
+        outs, state, nodes = interpret(program, args, state, meaning, inside)
+        body = Body(program, args, outs, n_carry, scan.consts)
         return outs, meaning.stepped(body, state, inside), nodes
 
     if meaning.chunked(inside):
 
         def step(carry: Any, state: State) -> Any:
             i, carried, ys = carry
-            at = length - 1 - i if reverse else i
+            at = length - 1 - i if scan.reverse else i
             x = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in xs]
             outs, state, nodes = iterate(carried, x, state)
             ys = [
                 lax.dynamic_update_index_in_dim(ys, y, at, 0)
                 for ys, y in zip(ys, outs[n_carry:], strict=True)
             ]
-            return (i + 1, outs[:n_carry], ys), meaning.settled(nodes, state, inside)
+            return (i + 1, outs[:n_carry], ys), meaning.commit(nodes, state, inside)
 
         ys = [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
         (_, carried, ys), state = _in_chunks(
@@ -73,7 +62,7 @@ def _scan(
             state,
             meaning,
             inside,
-            _unrolled(params),
+            _unrolled(scan),
         )
         outs = [
             arrays.retyped(out, var.aval)
@@ -87,20 +76,15 @@ def _scan(
         state = meaning.iterated(state, inside)
         return (state, outs[:n_carry]), (outs[n_carry:], nodes)
 
-    options = {
-        name: params[name]
-        for name in ("length", "reverse", "unroll", "_split_transpose")
-        if name in params
-    }
-    (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **options)
+    (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **scan.options)
     state = meaning.left(state, where)
-    return [*carried, *ys], state, stacked(nodes, length, reverse, str(inside.path[-1]))
+    return [*carried, *ys], state, stacked(nodes, length, scan.reverse, str(inside.path[-1]))
 
 
-def _unrolled(params: dict[str, Any]) -> int:
+def _unrolled(scan: Scan) -> int:
     """How many iterations to make one, as the user asked, but only if it comes out even."""
-    asked = max(1, params["unroll"])
-    return asked if asked <= MOST_UNROLLED and params["length"] % asked == 0 else 1
+    asked = max(1, scan.unroll)
+    return asked if asked <= MOST_UNROLLED and scan.length % asked == 0 else 1
 
 
 def _in_chunks(
@@ -131,10 +115,10 @@ def _in_chunks(
 
     def chunk(c: Any) -> Any:
         _, carry, state = c
-        room = meaning.room(state, inside)
+        room = meaning.chunk_size(state, inside)
         left, carry, state = lax.while_loop(more, iteration, (room, carry, state))
         unfinished = left <= 0
-        return unfinished, carry, meaning.paused(state, inside, room - left, unfinished)
+        return unfinished, carry, meaning.chunk_ended(state, inside, room - left, unfinished)
 
     _, carry, state = lax.while_loop(lambda c: c[0], chunk, (jnp.bool_(True), carry, state))
     return carry, state
@@ -144,32 +128,32 @@ def _in_chunks(
 def _while(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
-    params = eqn.params
-    test_consts, body_consts, init = split(invals, params["cond_nconsts"], params["body_nconsts"])
-    in_test, inside = while_places(eqn, where)
+    construct = While.of(eqn)
+    test_consts, body_consts, init = split(invals, construct.test_consts, construct.body_consts)
+    (test_program, in_test), (program, inside) = programs_at(eqn, where)
     state = meaning.entered(state, inside)
     chunked = meaning.chunked(inside)
 
-    def settled(nodes: Nodes, state: State, there: Where) -> State:
+    def committed(nodes: Nodes, state: State, there: Where) -> State:
         if chunked:
-            return meaning.settled(nodes, state, there)
+            return meaning.commit(nodes, state, there)
         assert not nodes, "entries cannot come out of a while loop"
         return state
 
     def test(carried: list[Any], state: State) -> tuple[Any, State]:
         (go_on,), state, nodes = interpret(
-            params["cond_jaxpr"], [*test_consts, *carried], state, meaning, in_test
+            test_program, [*test_consts, *carried], state, meaning, in_test
         )
-        return go_on, settled(nodes, state, in_test)
+        return go_on, committed(nodes, state, in_test)
 
     def advance(go_on: Any, carried: list[Any], state: State) -> tuple[list[Any], State]:
         args = [*body_consts, *carried]
-        new, state, nodes = interpret(params["body_jaxpr"], args, state, meaning, inside)
+        new, state, nodes = interpret(program, args, state, meaning, inside)
         if jnp.ndim(go_on):  # Under vmap: a lane whose loop has ended stays as it is.
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
-        body = Body(params["body_jaxpr"], args, new, len(new), len(body_consts))
+        body = Body(program, args, new, len(new), len(body_consts))
         state = meaning.stepped(body, state, inside)
-        return new, settled(nodes, state, inside)
+        return new, committed(nodes, state, inside)
 
     def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:
         if chunked:
@@ -181,7 +165,7 @@ def _while(
 
         return lax.while_loop(lambda c: go_on(*c), body, (carry, state))  # type: ignore[no-any-return]
 
-    if jaxpr_logs(params["cond_jaxpr"]) and (chunked or jax.tree.leaves(state)):
+    if logs.within(test_program) and (chunked or jax.tree.leaves(state)):
         # The test logs too, so it runs in the body, where the state is.
         def step(carry: Any, state: State) -> Any:
             go_on, carried = carry
@@ -192,10 +176,10 @@ def _while(
         go_on, state = test(init, state)
         (_, carried), state = loop(lambda c, _: jnp.any(c[0]), step, (go_on, init), state)
     else:
-        batched = bool(open_jaxpr(params["cond_jaxpr"])[0].outvars[0].aval.shape)
 
         def plain_step(carried: list[Any], state: State) -> Any:
-            return advance(test(carried, state)[0] if batched else True, carried, state)
+            go_on = test(carried, state)[0] if construct.is_batched else True
+            return advance(go_on, carried, state)
 
         carried, state = loop(lambda c, state: jnp.any(test(c, state)[0]), plain_step, init, state)
     return carried, meaning.left(state, where), ()
@@ -206,23 +190,21 @@ def _cond(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     index, *operands = invals
-    branches = eqn.params["branches"]
-    if "branches_platforms" in eqn.params:
+    construct = Cond.of(eqn)
+    if construct.by_platform:
         raise UnsupportedError(
             f"There is a `spoolax.log` inside `jax.lax.platform_dependent` at "
             f"{tracing.source_line(eqn)}. Move the `log` call outside of it: return the value and "
             "log it there."
         )
-    maybe = dataclasses.replace(where, conditional=True)
-    later = (
-        None if any(map(has_logging_loop, branches)) or meaning.unsettling(eqn) else meaning.later()
-    )
-    given, inner = (state, meaning) if later is None else ((), later)
+    at_once = any(map(logging_loops.within, construct.programs)) or meaning.commits_before(eqn)
+    deferred = None if at_once else meaning.deferred()
+    given, inner = (state, meaning) if deferred is None else ((), deferred)
 
     # Trace the branches first: their outputs must have one type, so the entries of all of them
     # are laid out in common slots.
     traced = []
-    for branch, place in zip(branches, branch_places(eqn, maybe), strict=True):
+    for branch, place in programs_at(eqn, where):
         closed, shapes = jax.make_jaxpr(
             lambda state, *args, branch=branch, place=place: interpret(
                 branch, args, state, inner, place
@@ -269,8 +251,9 @@ def _cond(
         jax.tree.unflatten(jax.tree.structure(template), leaves)
         for template, leaves in zip(slots, filled, strict=True)
     )
-    if later is None:
+    if deferred is None:
         return outs, given, nodes
+    maybe = dataclasses.replace(where, conditional=True)
     nodes, state = meaning.log(nodes, state, maybe) if nodes else ((), state)
     return outs, state, nodes
 

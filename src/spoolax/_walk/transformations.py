@@ -11,13 +11,17 @@ log, and hand everything else through:
 - a while loop has no fixed number of outputs. Its entries stay inside, tied to a counter that
   changes with every iteration around them, so that nothing can be hoisted; and where partial
   evaluation splits the loop in two, they are logged in one run of their own.
+
+When JAX compiles a construct with entries that a `tap` inside of it has claimed, that tap compiles
+it instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -25,21 +29,27 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import jaxprs_in
-from .._jax.primitives import cond_p, equation, open_jaxpr, remat_p, scan_p, split, while_p
-from .._log.entry import Entry, Nodes, entries, map_entries, masked
-from .._log.primitive import emit
-from .interpret import (
-    Meaning,
-    Silent,
-    State,
-    Where,
-    counted_back,
-    interpret,
-    jaxpr_logs,
-    relabelled,
-    rules,
+from .._jax.anatomy import Cond, While, programs_in
+from .._jax.primitives import (
+    Jaxpr,
+    Primitive,
+    cond_p,
+    equation,
+    jit_p,
+    open_jaxpr,
+    remat_p,
+    scan_p,
+    shard_map_p,
+    split,
+    while_p,
 )
+from .._log.entry import Entry, Listener, Nodes, entries, map_entries, masked
+from .._log.primitive import emit, log_p, logged
+from .counts import claimed_logs, logs, loops
+from .interpret import interpret, rules
+from .labels import counted_back, relabelled
+from .meaning import Meaning, Silent, State
+from .places import Where
 
 
 class _Masked(Meaning):
@@ -76,15 +86,12 @@ def _with_token(entry: Entry) -> Entry:
 _tokens = itertools.count()
 
 
-def _params_log(params: dict[str, Any]) -> bool:
-    return any(map(jaxpr_logs, jaxprs_in(params)))
-
-
 def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
-    def batch(axis_data: Any, args: Any, dims: Any, *, branches: Any, **params: Any) -> Any:
+    def batch(axis_data: Any, args: Any, dims: Any, **params: Any) -> Any:
         index, *operands = args
-        if dims[0] is None or not any(map(jaxpr_logs, branches)):
-            return rule(axis_data, args, dims, branches=branches, **params)
+        branches = Cond.of(equation(cond_p, params)).programs
+        if dims[0] is None or not any(map(logs.within, branches)):
+            return rule(axis_data, args, dims, **params)
 
         def known(number: int) -> Any:
             # The index is an operand too, so that each branch can tell whether it was meant.
@@ -98,61 +105,57 @@ def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
             scalar = rule_tables.aval_at(index, dims[0])
             return tracing.trace(branch, [scalar, *(v.aval for v in invars)])
 
-        return rule(
-            axis_data,
-            (index, index, *operands),
-            (dims[0], *dims),
-            branches=tuple(map(known, range(len(branches)))),
-            **params,
-        )
+        new = Cond.with_branches(params, [known(number) for number in range(len(branches))])
+        return rule(axis_data, (index, index, *operands), (dims[0], *dims), **new)
 
     return batch
 
 
 def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def batch(axis_data: Any, args: Any, dims: Any, **params: Any) -> Any:
-        test, body = params["cond_jaxpr"], params["body_jaxpr"]
-        ranked = bool(open_jaxpr(test)[0].outvars[0].aval.shape)
-        if ranked or not (jaxpr_logs(test) or jaxpr_logs(body)):
+        eqn = equation(while_p, params)
+        loop = While.of(eqn)
+        if loop.is_batched or not logs(eqn):
             return rule(axis_data, args, dims, **params)
-        n_test, n_body = params["cond_nconsts"], params["body_nconsts"]
+        n_test, n_consts = loop.test_consts, loop.test_consts + loop.body_consts
 
         # The test moves into the body, so that the entries of both can be masked by its outcome.
-        test_consts, body_consts, init = split(args, n_test, n_body)
-        consts_dims, init_dims = dims[: n_test + n_body], dims[n_test + n_body :]
+        test_consts, body_consts, init = split(args, n_test, loop.body_consts)
+        consts_dims, init_dims = dims[:n_consts], dims[n_consts:]
 
         def ask(flag: Any, *args: Any) -> list[Any]:
-            outs, _, _ = interpret(test, args, flag, _Masked(), Where())
+            outs, _, _ = interpret(loop.test, args, flag, _Masked(), Where())
             return outs
 
         def advance(*args: Any) -> list[Any]:
-            test_consts, body_consts, (flag, *carried) = split(args, n_test, n_body)
-            new, _, _ = interpret(body, [*body_consts, *carried], flag, _Masked(), Where())
+            test_consts, body_consts, (flag, *carried) = split(args, n_test, loop.body_consts)
+            new, _, _ = interpret(loop.body, [*body_consts, *carried], flag, _Masked(), Where())
             return [*ask(flag, *test_consts, *new), *new]
 
-        yes = jnp.bool_(True)
         (flag,), (flag_dim,) = rule_tables.batch(
-            ask, axis_data, [yes, *test_consts, *init], [None, *dims[:n_test], *init_dims]
+            ask,
+            axis_data,
+            [jnp.bool_(True), *test_consts, *init],
+            [None, *dims[:n_test], *init_dims],
         )
         types = [rule_tables.aval_at(x, d) for x, d in zip(args, dims, strict=True)]
-        carried = [rule_tables.aval_at(flag, flag_dim), *types[n_test + n_body :]]
+        carried = [rule_tables.aval_at(flag, flag_dim), *types[n_consts:]]
+        test = tracing.trace(lambda flag, *carried: flag, carried)
+        body = tracing.trace(advance, [*types[:n_consts], *carried])
         outs, out_dims = rule(
             axis_data,
             [*test_consts, *body_consts, flag, *init],
             [*consts_dims, flag_dim, *init_dims],
-            cond_nconsts=0,
-            cond_jaxpr=tracing.trace(lambda flag, *carried: flag, carried),
-            body_nconsts=n_test + n_body,
-            body_jaxpr=tracing.trace(advance, [*types[: n_test + n_body], *carried]),
+            **While((test, body), 0, n_consts).params(),
         )
         return outs[1:], out_dims[1:]
 
     return batch
 
 
-def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _jvp_outside(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        if not _params_log(params):
+        if not logs(equation(primitive, params)):
             return rule(primals, tangents, **params)
         zero = [rule_tables.is_zero(t) for t in tangents]
         out_zero: list[bool] = []
@@ -167,7 +170,7 @@ def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
         args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
         closed = jax.make_jaxpr(pushed)(*args)
         flat, _, nodes = interpret(closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where())
-        emit(counted_back(nodes, Where().after(*open_jaxpr(closed)[0].eqns).ordinal))
+        emit(counted_back(nodes, loops.within(closed)))
         outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
         return outs, [
             rule_tables.symbolic_zero(out) if z else next(given)
@@ -180,13 +183,12 @@ def _jvp_outside(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
         unknown = [not t.is_known() for t in tracers]
-        if not _params_log(params) or not any(
-            map(jaxpr_logs, rule_tables.known_parts(params, unknown))
-        ):
+        eqn = equation(while_p, params)
+        known = rule_tables.known_parts(params, unknown) if logs(eqn) else []
+        if not any(map(logs.within, known)):
             return rule(trace, *tracers, **params)
         # The loop is being linearized. Both halves that JAX would make of it would log. What is
         # logged depends on primal values, which are known; of the tangents, zeros do as well.
-        eqn = equation(while_p, params)
         with tracing.with_parent_trace(trace):
             rules[while_p](eqn, rule_tables.known_or_zero(tracers), (), _Here(), Where())
         with tracing.with_trace(trace):
@@ -205,8 +207,24 @@ class _Here(Meaning):
         return (), state
 
 
+def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+    """Let those who have claimed entries in a program compile it."""
+    return next(_listeners(jaxpr)).compile(jaxpr, args)
+
+
+def _listeners(jaxpr: Jaxpr) -> Iterator[Listener]:
+    for eqn in open_jaxpr(jaxpr)[0].eqns:
+        if eqn.primitive is log_p:
+            yield from (one for entry in entries(logged(eqn)) for one in entry.meta.listeners)
+        for program in programs_in(eqn):
+            yield from _listeners(program)
+
+
 rule_tables.wrap_batching(cond_p, _batch_cond)
 rule_tables.wrap_batching(while_p, _batch_while)
 rule_tables.wrap_partial_eval(while_p, _split_while)
 for _primitive in (scan_p, remat_p):
-    rule_tables.wrap_jvp(_primitive, _jvp_outside, _params_log)
+    rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_outside, _primitive), logs)
+# Entries that are claimed are compiled by the outermost of these that they are in.
+for _primitive in (jit_p, scan_p, while_p, shard_map_p):
+    rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)

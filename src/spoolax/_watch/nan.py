@@ -19,11 +19,14 @@ import numpy as np
 from jax import lax
 
 from .._jax import arrays, tracing
-from .._jax.anatomy import scan_parts, subjaxprs
-from .._jax.primitives import Jaxpr, JaxprEqn, Literal, cond_p, open_jaxpr, scan_p, split, while_p
+from .._jax.anatomy import Call, Cond, Scan, While, anatomy
+from .._jax.primitives import Jaxpr, JaxprEqn, Literal, open_jaxpr, split
 from .._logdict.logdict import LogDict, Origin
-from .._walk.interpret import Silent, Where, branch_places, interpret, jaxpr_logs, while_places
-from .outline import Source, is_call
+from .._walk.counts import logs
+from .._walk.interpret import interpret
+from .._walk.meaning import Silent
+from .._walk.places import Where, programs_at
+from .outline import Source
 
 
 class NanFound(LogDict):
@@ -100,7 +103,7 @@ def any_bad(values: Sequence[Any], before: Sequence[Any], infinities: bool) -> A
 def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
     """Run a block again, and tell what went wrong in it."""
     jaxpr = block.jaxpr
-    if jaxpr_logs(jaxpr):  # What it logs has been logged.
+    if logs.within(jaxpr):  # What it logs has been logged.
         jaxpr = jax.make_jaxpr(
             lambda *args: interpret(block.jaxpr, args, (), Silent(), block.where)[0]
         )(*args)
@@ -153,7 +156,7 @@ def _find(
         outs = tracing.bind(eqn, [read(atom) for atom in eqn.invars])
         env.update(zip(eqn.outvars, outs, strict=True))
         made.update(dict.fromkeys(eqn.outvars, (eqn, where.at(number))))
-        where = where.after(eqn)
+        where = where.after([eqn])
 
     def bad(atoms: Sequence[Any]) -> list[Any]:
         variables = [v for v in atoms if not isinstance(v, Literal)]
@@ -177,34 +180,33 @@ def _find(
 def _look_into(
     eqn: JaxprEqn, invals: list[Any], where: Where, iteration: tuple[int, ...], around: Source
 ) -> Culprit | None:
-    if is_call(eqn):
-        return _find(next(iter(subjaxprs(eqn))), invals, where, iteration, around)
-    if eqn.primitive is cond_p:
-        number = int(np.clip(invals[0], 0, len(eqn.params["branches"]) - 1))
-        branch = eqn.params["branches"][number]
-        return _find(branch, invals[1:], branch_places(eqn, where)[number], iteration, around)
-    if eqn.primitive is scan_p:
-        n_consts, n_carry = scan_parts(eqn.params)
-        consts, carry, xs = split(invals, n_consts, n_carry)
-        inside, length = where.enter("scan", eqn.params["length"]), eqn.params["length"]
-        for i in range(length):
-            at = length - 1 - i if eqn.params["reverse"] else i
+    construct, places = anatomy(eqn), programs_at(eqn, where)
+    if isinstance(construct, Call):
+        return _find(construct.function, invals, where, iteration, around)
+    if isinstance(construct, Cond):
+        number = int(np.clip(invals[0], 0, len(places) - 1))
+        return _find(places[number][0], invals[1:], places[number][1], iteration, around)
+    if isinstance(construct, Scan):
+        ((body, inside),) = places
+        consts, carry, xs = split(invals, construct.consts, construct.carry)
+        for i in range(construct.length):
+            at = construct.length - 1 - i if construct.reverse else i
             args = [*consts, *carry, *(lax.index_in_dim(x, at, keepdims=False) for x in xs)]
-            outs = _run(eqn.params["jaxpr"], args)
+            outs = _run(body, args)
             if _got_worse(outs, carry):
-                return _find(eqn.params["jaxpr"], args, inside, (*iteration, i), around)
-            carry = outs[:n_carry]
-    if eqn.primitive is while_p:
+                return _find(body, args, inside, (*iteration, i), around)
+            carry = outs[: construct.carry]
+    if isinstance(construct, While):
+        (test, _), (body, inside) = places
         test_consts, body_consts, carry = split(
-            invals, eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+            invals, construct.test_consts, construct.body_consts
         )
-        _, inside = while_places(eqn, where)
         i = 0
-        while np.any(_run(eqn.params["cond_jaxpr"], [*test_consts, *carry])[0]):
+        while np.any(_run(test, [*test_consts, *carry])[0]):
             args = [*body_consts, *carry]
-            outs = _run(eqn.params["body_jaxpr"], args)
+            outs = _run(body, args)
             if _got_worse(outs, carry):
-                return _find(eqn.params["body_jaxpr"], args, inside, (*iteration, i), around)
+                return _find(body, args, inside, (*iteration, i), around)
             carry, i = outs, i + 1
     return None
 
@@ -233,8 +235,7 @@ def _count(test: Any, x: Any) -> int:
 
 
 def _range(x: Any) -> str:
-    shape = ",".join(map(str, jnp.shape(x)))
-    text = f"{x.dtype}[{shape}]"
+    text = arrays.type_text(x)
     if not jnp.size(x) or arrays.is_key(x):
         return text
     if jnp.size(x) == 1:

@@ -12,22 +12,11 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from .._jax import tracing
-from .._jax.anatomy import scan_parts, subjaxprs
-from .._jax.primitives import (
-    Jaxpr,
-    JaxprEqn,
-    call_primitives,
-    cond_p,
-    custom_jvp_call_p,
-    custom_vjp_call_p,
-    jit_p,
-    open_jaxpr,
-    remat_p,
-    scan_p,
-    while_p,
-)
+from .._jax.anatomy import Call, Cond, Loop, Scan, anatomy
+from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
 from .._log.primitive import log_p
-from .._walk.interpret import Where, branch_places, while_places
+from .._walk.counts import is_loop
+from .._walk.places import Where, programs_at
 
 
 class Source(NamedTuple):
@@ -53,7 +42,7 @@ class Item:
 
     @property
     def is_loop(self) -> bool:
-        return self.eqn.primitive in (scan_p, while_p)
+        return is_loop(self.eqn)
 
 
 def outline(
@@ -66,42 +55,25 @@ def outline(
     counts = Counter() if counts is None else counts
     items: list[Item] = []
     for number, eqn in enumerate(open_jaxpr(jaxpr)[0].eqns):
-        here, source = where.at(number), around.of(eqn)
-        if eqn.primitive is scan_p:
-            inside = here.enter("scan", eqn.params["length"])
+        here, source, construct = where.at(number), around.of(eqn), anatomy(eqn)
+        if isinstance(construct, Loop):
+            body, inside = programs_at(eqn, here)[-1]  # What is in the test of a loop is left out.
             items.append(Item(str(inside), inside, eqn, source))
-            items += outline(eqn.params["jaxpr"], inside, None, source)
-        elif eqn.primitive is while_p:
-            _, inside = while_places(eqn, here)  # What is in the test is left alone.
-            items.append(Item(str(inside), inside, eqn, source))
-            items += outline(eqn.params["body_jaxpr"], inside, None, source)
-        elif eqn.primitive is cond_p:
-            for branch, place in zip(eqn.params["branches"], branch_places(eqn, here), strict=True):
-                items += outline(branch, place, counts, source)
-        elif eqn.primitive is not log_p and is_call(eqn):
-            items += outline(next(iter(subjaxprs(eqn))), here, counts, source)
+            items += outline(body, inside, None, source)
+        elif isinstance(construct, (Call, Cond)):
+            for program, place in programs_at(eqn, here):
+                items += outline(program, place, counts, source)
         elif eqn.primitive is not log_p:
             name = str(eqn.primitive)
             address = f"{name}[{counts[name]}]"
             counts[name] += 1
             full = "/".join([*map(str, where.path), address])
             items.append(Item(full, here, eqn, source))
-        where = where.after(eqn)
+        where = where.after([eqn])
     return items
 
 
-def is_call(eqn: JaxprEqn) -> bool:
-    """Say whether an equation calls a function that can be looked into."""
-    return eqn.primitive in (
-        jit_p,
-        remat_p,
-        custom_jvp_call_p,
-        custom_vjp_call_p,
-        *call_primitives,
-    )
-
-
-def matches(address: str, pattern: str) -> bool:
+def address_matches(address: str, pattern: str) -> bool:
     """Say whether a pattern means something, or a loop that it is in.
 
     `*` stands for anything in one part of an address, `**` for any number of parts.
@@ -116,7 +88,7 @@ def reaches(pattern: str, address: str) -> bool:
     wanted, parts = pattern.split("/"), address.split("/")
     if "**" in wanted[: len(parts)]:
         return True
-    return len(wanted) > len(parts) and all(map(matches, parts, wanted))
+    return len(wanted) > len(parts) and all(map(address_matches, parts, wanted))
 
 
 def _translated(pattern: str) -> str:
@@ -151,16 +123,15 @@ def as_tree(items: list[Item], name: str) -> str:
 
 
 def _describe(item: Item) -> str:
-    eqn = item.eqn
-    if not item.is_loop:
-        return ", ".join(_type(var.aval) for var in eqn.outvars)
-    if eqn.primitive is while_p:
-        carry = eqn.params["body_jaxpr"].out_avals
-        return f"while loop, carry {_types(carry)}"
-    _, carried = scan_parts(eqn.params)
-    avals = eqn.params["jaxpr"].out_avals
-    text = f"{eqn.params['length']} iterations, carry {_types(avals[:carried])}"
-    return text + (f", outputs {_types(avals[carried:])}" if avals[carried:] else "")
+    loop = anatomy(item.eqn)
+    if not isinstance(loop, Loop):
+        return ", ".join(_type(var.aval) for var in item.eqn.outvars)
+    avals = [var.aval for var in open_jaxpr(loop.body)[0].outvars]
+    if not isinstance(loop, Scan):
+        return f"while loop, carry {_types(avals)}"
+    text = f"{loop.length} iterations, carry {_types(avals[: loop.carry])}"
+    outputs = avals[loop.carry :]
+    return text + (f", outputs {_types(outputs)}" if outputs else "")
 
 
 def _types(avals: Any) -> str:

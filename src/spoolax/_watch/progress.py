@@ -12,16 +12,18 @@ import numpy as np
 
 from .._jax import tracing
 from .._jax.primitives import Jaxpr
-from .._listen.plan import Options, names
+from .._listen.options import Options, names
 from .._log.entry import Entry, Meta
 from .._log.primitive import emit
 from .._logdict.logdict import LogDict
-from .._tap.host import Sink, host
+from .._tap.host import host
+from .._tap.sinks import Sink
 from .._tap.tap import Tapped, checked_sink
-from .._walk.interpret import Body, State, Where
+from .._walk.meaning import Body, State
+from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from .bar import Bar
-from .outline import matches
+from .outline import address_matches
 from .watch import Instrument, Instrumented
 
 P = ParamSpec("P")
@@ -73,7 +75,7 @@ def progress(
         raise LogValueError(f"`depth` is a whole number above 0, not {depth!r}.")
     bars = Bars(description or getattr(f, "__name__", ""), file)
     sink = checked_sink(bars, True, REFRESH, "wait")
-    options = Options(None, (TICK,), False, None, None, "")
+    options = Options(tags=TICK)
     about = (names(where, "where") or (), depth, fraction)
     return Progressing(f, options, sink, _Ticked, *about)
 
@@ -135,7 +137,7 @@ class _Ticking(Instrument):
         return state
 
     def _shows(self, where: Where) -> bool:
-        return any(matches(str(where), pattern) for pattern in self._where)
+        return any(address_matches(str(where), pattern) for pattern in self._where)
 
     def ended(self, body: Body, state: State, where: Where) -> State:
         _tick(END, jnp.int32(0))

@@ -18,20 +18,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.anatomy import subjaxprs
-from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, open_jaxpr, scan_p, while_p
-from .._listen.plan import Options, is_heard, names, restrict
-from .._listen.programs import trace
+from .._jax.anatomy import Call, Cond, anatomy
+from .._jax.primitives import Jaxpr, JaxprEqn
+from .._listen.options import Options, names
+from .._listen.programs import trace_call
+from .._listen.selection import is_heard, restrict
+from .._log.arguments import checked_data
 from .._log.entry import Entry, Meta, Nodes
-from .._log.primitive import checked_data, emit, log_p
+from .._log.primitive import emit, log_p
 from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
-from .._tap.host import logger
-from .._tap.tap import Streamed, Tapped, checked_sink, print_entry
-from .._walk.interpret import Body, Meaning, State, Where, interpret
+from .._tap.sinks import reports
+from .._tap.streamed import Streamed
+from .._tap.tap import Tapped, checked_sink, print_entry
+from .._walk.counts import Count, is_loop
+from .._walk.interpret import interpret
+from .._walk.meaning import Body, Meaning, State
+from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
 from .nan import Block, NanFound, any_bad, blocks, explain
-from .outline import Item, Source, as_tree, is_call, matches, outline, reaches
+from .outline import Item, Source, address_matches, as_tree, outline, reaches
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,7 +108,7 @@ def watch(
     if batch and nan:
         raise LogValueError("`nan=True` reports one thing, so it cannot be combined with `batch`.")
     tags = (WATCHED, NAN)
-    return Tapped(f, Options(None, tags, False, interval, reduce, ""), sink, _Watched, spec)
+    return Tapped(f, Options(tags=tags, interval=interval, reduce=reduce), sink, _Watched, spec)
 
 
 def watch_nan(
@@ -151,7 +157,7 @@ def _print(logs: LogDict) -> None:
 
 
 def _alarm(found: NanFound) -> None:
-    logger.error("%s", found)
+    reports.error("%s", found)
 
 
 def primitives(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -167,7 +173,7 @@ def primitives(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
            ├─ add[0]  int32[]                                   ...
            └─ mul[0]  float32[]                                 ...
     """
-    jaxpr = trace(f, args, kwargs)
+    jaxpr = trace_call(f, args, kwargs)
     print(as_tree(outline(jaxpr, Where()), getattr(f, "__name__", repr(f))))
 
 
@@ -183,7 +189,7 @@ class _Spec:
     inf: bool
 
     def selects(self, address: str) -> bool:
-        return any(matches(address, pattern) for pattern in self.where)
+        return any(address_matches(address, pattern) for pattern in self.where)
 
     def reaches(self, address: str) -> bool:
         """Say whether something in the loop at an address may be selected."""
@@ -199,7 +205,7 @@ class _Spec:
         return (
             self.names(item.eqn)
             and self.selects(item.address)
-            and any("[" not in p or matches(item.address, p) for p in self.primitives)
+            and any("[" not in p or address_matches(item.address, p) for p in self.primitives)
         )
 
     def __str__(self) -> str:
@@ -266,18 +272,17 @@ class Instrument(Meaning):
         del eqn
         return False
 
-    def enters(self, eqn: JaxprEqn) -> bool:
-        if eqn.primitive is log_p:
-            return True
-        if eqn.primitive in (scan_p, while_p):
-            return True
-        inside = is_call(eqn) or (
-            eqn.primitive is cond_p and "branches_platforms" not in eqn.params
+    @functools.cached_property
+    def _of_interest(self) -> Count:
+        return Count(
+            lambda eqn: eqn.primitive is log_p or is_loop(eqn) or self.names(eqn),
+            closed=lambda eqn: not _can_be_entered(eqn),
         )
-        return inside and any(map(self._is_of_interest, subjaxprs(eqn)))
 
-    def _is_of_interest(self, jaxpr: Jaxpr) -> bool:
-        return any(self.enters(eqn) or self.names(eqn) for eqn in open_jaxpr(jaxpr)[0].eqns)
+    def enters(self, eqn: JaxprEqn) -> bool:
+        if eqn.primitive is log_p or is_loop(eqn):
+            return True
+        return _can_be_entered(eqn) and bool(self._of_interest(eqn))
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
@@ -288,6 +293,13 @@ class Instrument(Meaning):
         """The whole program has run."""
         del body, where
         return state
+
+
+def _can_be_entered(eqn: JaxprEqn) -> bool:
+    construct = anatomy(eqn)
+    return isinstance(construct, Call) or (
+        isinstance(construct, Cond) and not construct.by_platform
+    )
 
 
 class _Watching(Instrument):

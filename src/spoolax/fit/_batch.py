@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._listen.drivers import runs_programs
+from .._listen.drivers import driver
 from ..errors import LogTypeError, LogValueError
 from ._arguments import (
     arguments_of,
@@ -90,7 +90,7 @@ class BatchFit(Pair):
         )
 
 
-@runs_programs
+@driver
 def curve_fit_batch(
     f: Callable[..., Any],
     xdata: Any,

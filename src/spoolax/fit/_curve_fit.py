@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._listen.drivers import runs_programs
+from .._listen.drivers import driver
 from ..errors import LogTypeError, LogValueError
 from ._arguments import (
     arguments_of,
@@ -36,7 +36,7 @@ from ._result import MESSAGES, Fit, result_of
 from ._streamed import solve_streamed
 
 
-@runs_programs
+@driver
 def curve_fit(
     f: Callable[..., Any],
     xdata: Any,

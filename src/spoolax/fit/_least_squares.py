@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._listen.drivers import runs_programs
+from .._listen.drivers import driver
 from ..errors import LogTypeError, LogValueError
 from ._arguments import (
     arguments_of,
@@ -33,7 +33,7 @@ from ._result import Fit, result_of
 from ._solve import differentiated, problems_of
 
 
-@runs_programs
+@driver
 def least_squares(
     fun: Callable[..., Any],
     x0: Any,

@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._listen.drivers import collecting, joined, wrapped
+from .._listen.drivers import wrapped
 from .._logdict.logdict import LogDict
-from .._spool.spool import spool
+from .._spool.plan import SpoolOptions
+from .._spool.spool import collecting, joined
 from .._tap.host import flush
 from .._tap.tap import tap
 from ..errors import LogTypeError, LogValueError, StopRun
@@ -48,7 +49,7 @@ class Listeners:
         if self._callbacks:  # All in one, or each fit would be a new function to `tap`.
             run = tap(run, self._hear, keep_logs=True)
         elif self._keeps:
-            run = collecting(run, lambda run: spool(run, keep_logs=True), self._kept)
+            run = collecting(run, SpoolOptions(keep_logs=True), self._kept)
         return wrapped(run)
 
     def _hear(self, logs: LogDict) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax.anatomy import scan_parts, subjaxprs
+from .._jax.anatomy import Scan, programs_in
 from .._jax.primitives import Literal, open_jaxpr
 
 # fmt: off
@@ -72,7 +72,7 @@ def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
         if name != twin.primitive.name or not _equal(_literals(eqn), _literals(twin)):
             raise _UnknownError
         if name in CALLS:
-            inner = [open_jaxpr(next(subjaxprs(one))) for one in (eqn, twin)]
+            inner = [open_jaxpr(programs_in(one)[0]) for one in (eqn, twin)]
             if not _equal(inner[0][1], inner[1][1]):
                 raise _UnknownError
             outs = _followed(inner[0][0], inner[1][0], ins)
@@ -96,11 +96,12 @@ def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
 
 def _scanned(eqn: Any, twin: Any, ins: Sequence[bool]) -> list[bool]:
     """A loop whose carry is along the data, or not, before and after each iteration."""
-    body, other = (open_jaxpr(one.params["jaxpr"]) for one in (eqn, twin))
-    consts, carry = scan_parts(eqn.params)
+    scan, other_scan = Scan.of(eqn), Scan.of(twin)
+    body, other = open_jaxpr(scan.body), open_jaxpr(other_scan.body)
+    consts, carry = scan.consts, scan.carry
     flat = [a.aval.ndim < 2 for a in eqn.invars[consts + carry :]]
     along_axis = any(one and few for one, few in zip(ins[consts + carry :], flat, strict=True))
-    if eqn.params["length"] != twin.params["length"] or along_axis:
+    if scan.length != other_scan.length or along_axis:
         raise _UnknownError
     outs = _followed(body[0], other[0], ins)
     if not _equal(body[1], other[1]) or outs[:carry] != list(ins[consts : consts + carry]):

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .._logdict.logdict import LogDict
-from .._tap.host import Sink, host
+from .._tap.sinks import Sink, failures
 from ..errors import LogTypeError, StopRun
 from ._protocol.lifecycle import finish
 from ._protocol.logger import Logger
@@ -68,7 +68,7 @@ class CompositeLogger(Logger[Any]):
     ) -> None:
         errors: list[BaseException] = []
         for one in reversed(self.loggers):
-            errors += host.errors_of(one)  # What its `log` raised.
+            errors += failures.take_of(one)  # What its `log` raised.
             try:
                 one.__exit__(kind, error, trace)
             except BaseException as failure:

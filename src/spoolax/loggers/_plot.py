@@ -10,7 +10,7 @@ from typing import Any
 
 from .._extras import load
 from .._logdict.logdict import matches
-from .._tap.host import logger as reports
+from .._tap.sinks import reports
 from ..errors import LogTypeError
 from ._history import History
 from ._protocol.frequency import Frequency

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import jax
 
-from .._tap.host import logger as reports
+from .._tap.sinks import reports
 from ..errors import LogValueError
 from ._protocol.logger import Logger
 from ._protocol.paths import StrPath

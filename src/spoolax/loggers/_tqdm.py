@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from .._tap.host import Sink, host
+from .._tap.host import host
+from .._tap.sinks import Sink
 from .._watch.bar import OFTEN, Bar
 from ..errors import LogValueError
 from ._protocol.frequency import OfOneKind

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from .._tap.host import logger as reports
+from .._tap.sinks import reports
 from ..errors import LogValueError, WebhookError
 from ._protocol.as_json import as_json
 from ._protocol.frequency import Frequency

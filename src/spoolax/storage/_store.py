@@ -18,7 +18,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from .._tap.host import Sink, host
+from .._tap.host import host
+from .._tap.sinks import Sink
 from ..loggers._protocol.logger import Logger
 from ._book import Book
 from ._file import FAILED, FINISHED

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..._tap.host import host, raise_all
+from ..._tap.host import host
+from ..._tap.sinks import failures, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
 
 
@@ -120,7 +121,7 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
             # Nobody waits for programs, but what they have logged is kept, unless that is
             # interrupted, too.
             attempt(host.drain)
-        errors += host.errors_of(self)
+        errors += failures.take_of(self)
         # A run that was to be stopped has failed, though it may have been over before it could be.
         stop = next((e for e in errors if isinstance(e, StopRun)), None)
         about = (type(stop), stop, None) if error is None and stop else (kind, error, trace)
@@ -130,7 +131,7 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
         self._phase = "closing"
         attempt(leave, self, *about)  # What it returns is ignored: no logger hides an error.
         self._phase = "closed"
-        finish(self, error, errors + host.errors_of(self))
+        finish(self, error, errors + failures.take_of(self))
 
     return wrapped
 

@@ -7,10 +7,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..._listen.drivers import is_running_programs
-from ..._listen.plan import Options
+from ..._listen.drivers import is_driver
+from ..._listen.options import Options
 from ..._logdict.logdict import LogDict
-from ..._tap.host import Sink
+from ..._tap.sinks import Sink
 from ..._tap.stream import Tap
 from ..._tap.tap import Tapped
 from ...errors import LogTypeError
@@ -37,7 +37,7 @@ class Listening(Tapped[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         self._logger.check_open()
-        if is_running_programs(self._source):
+        if is_driver(self._source):
             return super().__call__(*args, **kwargs)
         program, leaves = self._programs.find(args, kwargs)
         if self._state is None:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 import numpy as np
 
+from ..._listen.options import Options, OptionsDict
 from ..._logdict.logdict import LogDict
-from ..._logdict.reductions import How
-from ..._tap.host import Sink, host
-from ..._tap.tap import Tapped, checked_options, checked_sink
+from ..._tap.host import host
+from ..._tap.sinks import Sink
+from ..._tap.tap import Tapped, checked_sink
 from ...errors import LoggerStateError
 from .entries import each, rows, step_of
 from .frequency import Frequency
@@ -168,67 +169,41 @@ class Logger(Generic[State]):
         self,
         f: Callable[P, T],
         logger_state: LoggerState | None = None,
-        argnames: str | Iterable[str] | None = None,
-        tags: str | Iterable[str] | None = None,
-        keep_logs: bool = False,
-        interval: int | None = None,
-        reduce: How | None = None,
-        prefix: str = "",
         *,
         latency: float = AT_ONCE,
         overflow: str = "wait",
+        **options: Unpack[OptionsDict],
     ) -> Tapped[P, T]:
         """Make a function that hands what it logs to this logger while it runs.
 
-        The options are those of `spoolax.tap`. The step of an entry is its step called `step`, or
-        else the first that has a name, or else the iteration of the loop that it comes from.
+        The step of an entry is its step called `step`, or else the first that has a name, or else
+        the iteration of the loop that it comes from.
 
         Args:
             f: Any function of JAX code.
             logger_state: The run that the entries belong to, from `init`.
-            argnames: As in `tap`.
-            tags: As in `tap`.
-            keep_logs: As in `tap`.
-            interval: As in `tap`.
-            reduce: As in `tap`.
-            prefix: As in `tap`.
-            latency: As in `tap`.
-            overflow: As in `tap`.
+            latency: As in `spoolax.tap`.
+            overflow: As in `spoolax.tap`.
+            **options: `argnames`, `tags`, `keep_logs`, `interval`, `reduce` and `prefix`, as in
+                `spoolax.tap`.
         """
-        options = checked_options(argnames, tags, keep_logs, interval, reduce, prefix)
         sink = checked_sink(self, self.takes_many, latency, overflow)
         sink.owner = self
-        return Listening(f, options, sink, logger_state)
+        return Listening(f, Options(**options), sink, logger_state)
 
     def spool(
         self,
         f: Callable[P, T],
         logger_state: LoggerState | None = None,
-        argnames: str | Iterable[str] | None = None,
-        tags: str | Iterable[str] | None = None,
-        keep_logs: bool = False,
-        interval: int | None = None,
-        reduce: How | None = None,
-        prefix: str = "",
+        **options: Unpack[OptionsDict],
     ) -> Tapped[P, T]:
         """Make a function that hands what it logs to this logger in as few pieces as possible.
 
         As `tap`, but nobody waits to see it, so the program is interrupted less. Unlike
         `spoolax.spool`, it returns the output of the function alone, and needs no `capacity` for
-        while
-        loops: what does not fit into a buffer is handed over when it is full.
+        while loops: what does not fit into a buffer is handed over when it is full.
         """
-        return self.tap(
-            f,
-            logger_state,
-            argnames,
-            tags,
-            keep_logs,
-            interval,
-            reduce,
-            prefix,
-            latency=WHENEVER,
-        )
+        return self.tap(f, logger_state, latency=WHENEVER, **options)
 
     @property
     def takes_many(self) -> bool:

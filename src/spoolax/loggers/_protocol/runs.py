@@ -18,7 +18,7 @@ import numpy as np
 from ..._jax import arrays, host_call
 from ..._logdict.logdict import LogDict, from_series
 from ..._logdict.series import Series
-from ..._tap.tap import Streamed
+from ..._tap.streamed import Streamed
 from ...errors import LogTypeError
 
 RUN = "spoolax.run."  # And the number of the logger: a step that says which of its runs it is.

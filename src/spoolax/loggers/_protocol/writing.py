@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from ..._tap.host import Sink, host
+from ..._tap.host import host
+from ..._tap.sinks import Sink
 from .frequency import Frequency, Schedule, kind_of
 from .logger import Logger
 from .record import Record, make_record, read

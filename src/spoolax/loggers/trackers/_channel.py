@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..._tap.host import logger as reports
+from ..._tap.sinks import reports
 from ...errors import LogFileError
 from ._rows import Row, from_line
 from ._spill import Spill

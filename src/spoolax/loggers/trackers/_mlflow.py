@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._extras import load
-from ..._tap.host import logger as reports
+from ..._tap.sinks import reports
 from ...errors import LogValueError, MissingExtraError
 from ._config import flat_config
 from ._names import Names

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 
-from ..._tap.host import logger as reports
+from ..._tap.sinks import reports
 from ...errors import UnsentWarning
 from ._channel import Channel, counted
 

@@ -9,8 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..._tap.host import logger as reports
-from ..._tap.host import raise_all
+from ..._tap.sinks import raise_all, reports
 from ...errors import LogFileError, LogTypeError, LogValueError, SpoolaxError
 from .._protocol.as_json import from_json
 from .._protocol.paths import StrPath

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._logdict.logdict import LogDict
-from ..._tap.host import logger as reports
+from ..._tap.sinks import reports
 from ...errors import LogTypeError, LogValueError
 from .._protocol.as_json import NUMBERS, encode, finite_or_name
 from .._protocol.record import Record

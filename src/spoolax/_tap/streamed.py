@@ -1,0 +1,115 @@
+"""Programs that stream what they log: compiled by themselves, or inside of what surrounds them.
+
+A tap inside of another trace cannot be compiled on its own, so it only claims its entries. They go
+through whatever JAX does to the program around them; when JAX compiles that, the tap has it
+compiled as a stream.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._jax import arrays
+from .._jax.primitives import Jaxpr
+from .._listen.programs import Program
+from .._listen.selection import left_over, restrict, warn_of_nothing
+from .._log.entry import Entry, Nodes, map_entries
+from .._log.primitive import emit
+from .._walk.interpret import interpret
+from .._walk.meaning import Meaning, State
+from .._walk.places import Where
+from .._walk.survey import repetitions, survey, without
+from .host import host
+from .pace import Pace
+from .stream import Tap, stream
+
+
+class Streamed(Program):
+    """One way of calling a tapped function: the same structure and static arguments."""
+
+    extra = 1  # The number of the run, and the pace to begin with.
+    steps: tuple[str, ...] = ()  # Given to `call`, and added to every entry, inside of a trace.
+    warns = True  # If the options select nothing.
+
+    def __init__(self, tap: Tap, *args: Any) -> None:
+        super().__init__(*args)
+        self._tap, self._pace = tap, Pace()
+        if self.traced:
+            self.extra = len(self.steps)
+
+    def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        found = survey(closed)
+        if self.warns:
+            warn_of_nothing((nodes for nodes, _, _ in found), self._tap.options)
+        if not self.traced:
+            *args, begin = args
+            return stream(closed, found, args, self._tap, begin, self._pace)
+        # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
+        assert _current.value is not None
+        claiming = _Claiming(_current.value, self.steps, repetitions(found))
+        count = len(args) - self.extra
+
+        def claimed(*args: Any) -> list[Any]:
+            outs, _, _ = interpret(closed, args[:count], args[count:], claiming, Where())
+            return outs
+
+        return jax.jit(claimed)(*args), ()
+
+    def call(self, leaves: Sequence[Any], tap: Tap, *steps: Any) -> Any:
+        """Run the program and return what the user gets."""
+        if self.traced:
+            with _current(tap):
+                return self.run([*leaves, *steps])[0]
+        assert tap.sink is not None
+        run = host.begin(tap.sink)
+        try:
+            begin = np.array([run.number, self._pace.first()], np.int32)
+            out, token = self.run([*leaves, arrays.on_device(begin)])
+        except BaseException as error:
+            host.runs.failed(run)
+            if isinstance(error, jax.errors.JaxRuntimeError) and run.stop is not None:
+                raise run.stop from None
+            raise
+        host.runs.dispatched(run, token)
+        return out
+
+
+# The tap whose function is being traced, inside of another trace. It is part of JAX's cache keys.
+_current = jax.make_user_context(default_value=None)
+
+
+class _Claiming(Meaning):
+    """Leaves entries where they are, claimed by a tap.
+
+    The state is the values of the steps that they get besides their own.
+    """
+
+    def __init__(self, tap: Tap, steps: Sequence[str], repeated: frozenset[Any]) -> None:
+        self._tap, self._steps, self._repeated = tap, steps, repeated
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        nodes = without(nodes, where, self._repeated)
+        tap, options = self._tap, self._tap.options
+        mine = restrict(nodes, options.selects)
+
+        def claim(entry: Entry) -> Entry:
+            taken = not options.keep_logs
+            meta = dataclasses.replace(
+                entry.meta, listeners=(*entry.meta.listeners, tap), taken=taken
+            )
+            shape = (*meta.times, *meta.lanes)
+            more = {
+                name: jnp.broadcast_to(value, shape)
+                for name, value in zip(self._steps, state, strict=True)
+            }
+            return entry.replace(meta=meta, steps={**entry.steps, **more})
+
+        rest = restrict(nodes, lambda key, entry: not options.selects(key, entry))
+        emit(map_entries(claim, mine) + left_over(rest, options))
+        return (), state

@@ -1,0 +1,60 @@
+"""How many equations of some kind there are in a program, at any depth."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .._jax.anatomy import Loop, anatomy, programs_in
+from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
+from .._log.primitive import listeners_of, log_p
+
+
+class Count:
+    """Counts the equations that a test picks out, and remembers it for every program.
+
+    It does not look into those, nor into equations that are `closed`.
+    """
+
+    def __init__(
+        self,
+        test: Callable[[JaxprEqn], Any],
+        closed: Callable[[JaxprEqn], Any] = lambda eqn: False,
+    ) -> None:
+        self._test, self._closed = test, closed
+        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def __call__(self, eqn: JaxprEqn) -> int:
+        """Count in one equation."""
+        if self._test(eqn):
+            return 1
+        return 0 if self._closed(eqn) else sum(map(self.within, programs_in(eqn)))
+
+    def within(self, jaxpr: Jaxpr) -> int:
+        """Count in a program."""
+        jaxpr, _ = open_jaxpr(jaxpr)
+        if jaxpr not in self._counts:
+            self._counts[jaxpr] = sum(map(self, jaxpr.eqns))
+        return self._counts[jaxpr]
+
+
+def is_loop(eqn: JaxprEqn) -> bool:
+    """Say whether an equation is a loop."""
+    return isinstance(anatomy(eqn), Loop)
+
+
+def _is_claimed(eqn: JaxprEqn) -> bool:
+    if eqn.primitive is not log_p:
+        return False
+    return bool(listeners_of(eqn.params["tree"], [atom.aval for atom in eqn.invars]))
+
+
+_HOST_CALLS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
+
+loops = Count(is_loop)
+# Not by their effects: some constructs, such as `custom_linear_solve`, do not pass those on.
+logs = Count(lambda eqn: eqn.primitive is log_p)
+logging_loops = Count(lambda eqn: is_loop(eqn) and logs(eqn))
+claimed_logs = Count(_is_claimed)
+host_calls = Count(lambda eqn: str(eqn.primitive) in _HOST_CALLS)

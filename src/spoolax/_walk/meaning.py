@@ -1,0 +1,137 @@
+"""What becomes of the entries of a program: what `spool`, `tap` and `watch` tell the walker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from .._jax.primitives import Jaxpr, JaxprEqn
+from .._log.entry import Nodes, entries
+from ..errors import UnsupportedError
+from .counts import logs
+from .labels import relabelled
+from .places import Where
+
+State: TypeAlias = Any
+# The outputs of an equation, the state after it, and the entries that come out of it.
+Outcome: TypeAlias = tuple[list[Any], State, Nodes]
+# Iterations of a chunked loop that may be unrolled into one.
+MOST_UNROLLED = 8
+
+
+class Body(NamedTuple):
+    """One iteration of a loop: what ran, on what, and what came out.
+
+    `carried` of the results are carried on: the first of them. They come in as as many arguments,
+    from number `first_carried` on.
+    """
+
+    jaxpr: Jaxpr
+    args: Sequence[Any]
+    outs: Sequence[Any]
+    carried: int
+    first_carried: int
+
+
+class Meaning:
+    """What becomes of an entry. Methods may be called more than once for the same equation."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        """Take entries in: into the state, or passed on as outputs, or both."""
+        raise NotImplementedError
+
+    def enters(self, eqn: JaxprEqn) -> bool:
+        """Say whether to look into an equation. The others run unchanged."""
+        return bool(logs(eqn))
+
+    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
+        """An equation ran that was not looked into."""
+
+    def stepped(self, body: Body, state: State, where: Where) -> State:
+        """The body of the loop `where` ran once."""
+        del body, where
+        return state
+
+    def deferred(self) -> Meaning | None:
+        """The meaning in branches, if their entries may be handed to `log` after them.
+
+        That keeps the state out of the branches, which matters if it is large.
+        """
+        return None
+
+    def iterated(self, state: State, where: Where) -> State:
+        """An iteration of the loop `where` has ended."""
+        del where
+        return state
+
+    def left(self, state: State, where: Where) -> State:
+        """A loop has ended, and we are back at `where`."""
+        del where
+        return state
+
+    def entered(self, state: State, where: Where) -> State:
+        """The loop `where` is about to begin."""
+        del where
+        return state
+
+    # A meaning may want loops to run in chunks of iterations, and act in between. Then entries do
+    # not come out of loops: they are committed, at the end of an iteration at the latest.
+
+    def chunked(self, where: Where) -> bool:
+        """Say whether the loop `where` should run in chunks."""
+        del where
+        return False
+
+    def chunk_size(self, state: State, where: Where) -> Any:
+        """How many iterations of the loop `where` the next chunk may have, at least one.
+
+        If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
+        """
+        raise NotImplementedError
+
+    def chunk_ended(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
+        """A chunk of `made` iterations is over, and the loop may go on."""
+        raise NotImplementedError
+
+    def commit(self, nodes: Nodes, state: State, where: Where) -> State:
+        """Take in entries that `log` passed on."""
+        raise NotImplementedError
+
+    def commits_before(self, eqn: JaxprEqn) -> bool:
+        """Say whether the entries before an equation must be committed before it runs."""
+        del eqn
+        return False
+
+
+class Silent(Meaning):
+    """Drops every entry."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del nodes, where
+        return (), state
+
+
+class PassOn(Meaning):
+    """Passes every entry on as it is."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+        return nodes, state
+
+    def deferred(self) -> Meaning:
+        return self
+
+
+class Collect(Meaning):
+    """Passes every entry on as an output, which is possible outside of while loops only."""
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        if where.unbounded:
+            keys = sorted({key for entry in entries(nodes) for key in entry.data})
+            raise UnsupportedError(
+                f"Cannot log {keys} from a `jax.lax.while_loop` inside `jax.shard_map`: the "
+                "number of entries is unknown, and may differ from device to device. Use "
+                "`jax.lax.scan` or `fori_loop` with a fixed length there, or carry the value out "
+                "of the `shard_map` and log it outside."
+            )
+        return relabelled(nodes, where), state

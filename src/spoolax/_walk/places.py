@@ -1,0 +1,74 @@
+"""Places in a program: the loops around an equation, and which equation it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from .._jax.anatomy import Cond, Scan, While, anatomy
+from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
+from .counts import loops
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A loop that we are in: the `index`-th of those directly inside the loop around it."""
+
+    kind: str
+    index: int
+    length: int | None  # None: not known before the program runs.
+
+    def __str__(self) -> str:
+        return f"{self.kind}[{self.index}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """A place in the program: the loops around it, and how many loops precede it there."""
+
+    path: tuple[Frame, ...] = ()
+    ordinal: int = 0
+    conditional: bool = False
+    # The equations that we are in, by number. It tells apart places between the same two loops.
+    spot: tuple[int, ...] = dataclasses.field(default=(), compare=False)
+
+    def enter(self, kind: str, length: int | None) -> Where:
+        frame = Frame(kind, self.ordinal, length)
+        return Where((*self.path, frame), 0, self.conditional, self.spot)
+
+    def at(self, number: int) -> Where:
+        return dataclasses.replace(self, spot=(*self.spot, number))
+
+    def after(self, eqns: Iterable[JaxprEqn]) -> Where:
+        return dataclasses.replace(self, ordinal=self.ordinal + sum(map(loops, eqns)))
+
+    @property
+    def in_test(self) -> bool:
+        """Whether we are at the end of the test of a while loop, which runs once more than it."""
+        return bool(self.path) and self.path[-1].kind == "while" and self.spot[-1] == 0
+
+    @property
+    def unbounded(self) -> bool:
+        return any(frame.length is None for frame in self.path)
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self.path))
+
+
+def programs_at(eqn: JaxprEqn, where: Where) -> list[tuple[Jaxpr, Where]]:
+    """List the programs that run with an equation, and the place of each."""
+    found = anatomy(eqn)
+    if found is None:
+        return []
+    numbered = isinstance(found, (While, Cond))  # Several programs, which are one equation.
+    if isinstance(found, Scan):
+        where = where.enter("scan", found.length)
+    elif isinstance(found, While):
+        where = where.enter("while", None)
+    elif isinstance(found, Cond):
+        where = dataclasses.replace(where, conditional=True)
+    placed = []
+    for number, program in enumerate(found.programs):
+        placed.append((program, where.at(number) if numbered else where))
+        where = where.after(open_jaxpr(program)[0].eqns)
+    return placed

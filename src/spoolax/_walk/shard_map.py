@@ -1,0 +1,114 @@
+"""How `shard_map` is built anew when there are logs in it.
+
+An entry that differs between devices comes out with a leading axis of devices; one that is the
+same on all of them comes out once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._jax import arrays
+from .._jax.anatomy import ShardMap
+from .._jax.primitives import JaxprEqn, shard_map_p
+from .._log.entry import Entry, Nodes, map_entries
+from .interpret import interpret, rule_for
+from .meaning import Collect, Meaning, Outcome, State
+from .places import Where
+
+
+@rule_for(shard_map_p)
+def _shard_map(
+    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    construct = ShardMap.of(eqn)
+    mesh, check_vma = construct.mesh, construct.check_vma
+
+    def mapped(body: Callable[..., Any], out_specs: Any) -> Any:
+        return jax.shard_map(
+            body,
+            mesh=mesh,
+            in_specs=construct.in_specs,
+            out_specs=out_specs,
+            axis_names=construct.axes,
+            check_vma=check_vma,
+        )(*invals)
+
+    def varying(value: Any) -> frozenset[str]:
+        if check_vma:
+            return arrays.varying_axes(value)
+        return construct.axes
+
+    def body(*args: Any) -> tuple[list[Any], Nodes]:
+        outs, _, nodes = interpret(construct.programs[0], args, (), Collect(), where)
+        return outs, map_entries(per_device, nodes)
+
+    def per_device(entry: Entry) -> Entry:
+        """Add a leading axis of devices to an entry that differs between them."""
+        differs = frozenset().union(*map(varying, jax.tree.leaves(entry)))
+        names = tuple(name for name in mesh.axis_names if name in differs)
+        if not names:
+            return entry
+        front = len(entry.meta.times)
+
+        def widen(leaf: Any) -> Any:
+            leaf = arrays.vary(leaf, differs) if check_vma else leaf
+            return _Placed(jnp.expand_dims(leaf, front), (*(None,) * front, names))
+
+        lanes = (math.prod(mesh.shape[name] for name in names), *entry.meta.lanes)
+        meta = dataclasses.replace(entry.meta, lanes=lanes, devices=_devices(mesh, names))
+        return jax.tree.map(widen, entry).replace(meta=meta)  # type: ignore[no-any-return]
+
+    # The entries are known once the body has been traced; only then can it be said where each of
+    # their arrays lives.
+    found: list[Any] = []
+
+    def survey(*args: Any) -> None:
+        _, nodes = body(*args)
+        found[:] = [jax.tree.map(_Placed.spec_of, nodes, is_leaf=_Placed.is_one)]
+
+    jax.eval_shape(lambda: mapped(survey, None))
+    specs = found[0]
+
+    def run(*args: Any) -> tuple[list[Any], Nodes]:
+        outs, nodes = body(*args)
+        return outs, jax.tree.map(_Placed.value_of, nodes, is_leaf=_Placed.is_one)
+
+    outs, nodes = mapped(run, (list(construct.out_specs), specs))
+    nodes, state = meaning.log(nodes, state, where) if nodes else (nodes, state)
+    return outs, state, nodes
+
+
+def _devices(mesh: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The devices along some axes of a mesh: the first ones, if others hold the same values."""
+    if not hasattr(mesh, "devices"):
+        return ()
+    place = tuple(slice(None) if name in names else 0 for name in mesh.axis_names)
+    return tuple(map(str, mesh.devices[place].flat))
+
+
+@dataclasses.dataclass
+class _Placed:
+    """An array, and how its leading axes are laid out over the mesh."""
+
+    value: Any
+    axes: tuple[Any, ...]
+
+    @staticmethod
+    def is_one(leaf: Any) -> bool:
+        return isinstance(leaf, _Placed)
+
+    @staticmethod
+    def value_of(leaf: Any) -> Any:
+        return leaf.value if isinstance(leaf, _Placed) else leaf
+
+    @staticmethod
+    def spec_of(leaf: Any) -> jax.sharding.PartitionSpec:
+        axes = leaf.axes if isinstance(leaf, _Placed) else ()
+        return jax.sharding.PartitionSpec(*axes)
