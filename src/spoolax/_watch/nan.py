@@ -27,7 +27,9 @@ from .outline import Source, is_call
 
 
 class NanFound(LogDict):
-    """What `watch_nan` found: which primitive, where, and when. Its text says it in a sentence.
+    """What `watch_nan` found: a `LogDict` of the bad value, with the primitive and where it ran.
+
+    `str(found)`, also `found.message`, says it in a sentence.
 
     Examples:
         >>> import spoolax, jax, jax.numpy as jnp
