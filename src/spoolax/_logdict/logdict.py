@@ -108,8 +108,8 @@ class LogDict(dict[str, Any]):
         raise AttributeError(f"LogDict has no step or attribute `{name}`; its steps are: {known}.")
 
     def __missing__(self, key: str) -> Any:
-        known = ", ".join(map(repr, self)) or "nothing"
-        raise KeyError(f"{key!r} was not logged; what was: {known}")
+        known = ", ".join(map(repr, self)) or "none"
+        raise KeyError(f"{key!r} was not logged; the logged keys are: {known}")
 
     @property
     def valid(self) -> dict[str, Any]:
@@ -201,8 +201,8 @@ class LogDict(dict[str, Any]):
         """Return a DataFrame: one row per entry, one column per number in an entry.
 
         Needs the extra `spoolax[pandas]`. Rows are matched by the named steps that keys share.
-        Without shared steps, keys must have the same number of entries. If some keys have a time
-        axis, values that were logged once, outside loops, are in `frame.attrs`.
+        If a key has no steps, all keys must have the same number of entries. If some keys have a
+        time axis, values that were logged once, outside loops, are in `frame.attrs`.
 
         Examples:
             >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])

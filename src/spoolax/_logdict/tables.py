@@ -41,7 +41,7 @@ def to_pandas(logs: LogDict) -> pandas.DataFrame:
         if not shared:
             raise LogValueError(
                 f"The keys {groups[0]} and {keys} cannot be put into one table: they have no named "
-                "step in common, and not the same number of entries. Log them with the same step, "
+                "step in common by which to match their rows. Log them with the same step, "
                 "or make a table of some keys: `logs.filter(...).to_pandas()`."
             )
         frame = frame.merge(more, on=shared, how="outer")

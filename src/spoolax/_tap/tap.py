@@ -113,7 +113,7 @@ def checked_sink(
     if overflow not in ("wait", "drop"):
         raise LogValueError(
             f"`overflow={overflow!r}` is not known. Use 'wait' to make the program wait for a slow "
-            "callback, or 'drop' to drop entries then."
+            "callback, or 'drop' to drop entries."
         )
     return Sink(callback, batch, latency, overflow)
 

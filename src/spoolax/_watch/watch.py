@@ -94,13 +94,15 @@ def watch(
     for option, choice in (("carry", carry), ("outputs", outputs)):
         if not isinstance(choice, bool) and not callable(choice):
             raise LogTypeError(
-                f"`{option}` is True, or a function of the list of arrays, but not {choice!r}."
+                f"`{option}` must be a bool or a function of the list of arrays, not {choice!r}."
             )
     spec = _Spec(carry, outputs, chosen, names(where, "where") or (), nan, inf)
     sink = checked_sink(callback or _print, batch, latency, overflow)
     sink.callback = _reporting(sink.callback)
     if batch and nan:
-        raise LogValueError("`nan=True` reports one thing, so it cannot be combined with `batch`.")
+        raise LogValueError(
+            "`nan=True` makes a single report, so it cannot be combined with `batch`."
+        )
     tags = (WATCHED, NAN)
     return Tapped(f, Options(None, tags, False, interval, reduce, ""), sink, _Watched, spec)
 
