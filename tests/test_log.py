@@ -26,7 +26,7 @@ def test_it_returns_what_was_logged():
     [
         ([1.0], r"takes a dictionary.*\[1.0\]"),
         (jnp.ones(2), "takes a dictionary"),
-        ({1: 2.0}, r"keys of a log are strings.*1 \(of type int\)"),
+        ({1: 2.0}, r"keys of a log must be strings.*1 \(of type int\)"),
         ({"a": "text"}, r"Cannot log 'a': it is 'text' \(of type str\)"),
         ({"a": None}, "Cannot log 'a': it is None"),
         ({"a": {"b": [1.0, None]}}, r"Cannot log 'a'\['b'\]\[1\]: it is None"),
@@ -62,7 +62,7 @@ def test_steps_and_tags_are_checked():
         spoolax.log({"a": 1.0}, tag="train")
     with pytest.raises(LogValueError, match=r"Did you mean `explicit=`"):
         spoolax.log({"a": 1.0}, explict=True)
-    with pytest.raises(LogTypeError, match="`tags` of a log are strings, not 3"):
+    with pytest.raises(LogTypeError, match="`tags` of a log must be strings, not 3"):
         spoolax.log({"a": 1.0}, tags=3)
     with pytest.raises(LogTypeError, match="`tags`"):
         spoolax.log({"a": 1.0}, tags=[1])

@@ -1,7 +1,7 @@
 """Every exception that spoolax raises, under one base class.
 
-Each one also derives from the builtin that a caller would expect, so that `except TypeError`
-keeps working, and each message says what is wrong, why, and the way out.
+Each one also derives from the builtin that a caller would expect, so `except TypeError` works. Each
+message says what is wrong, why, and what to do.
 """
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class SpoolaxError(Exception):
-    """The base class of everything that spoolax raises.
+    """The base class of all errors that spoolax raises.
 
     Examples:
         >>> issubclass(UnboundedLogError, SpoolaxError)
@@ -33,7 +33,7 @@ class SpoolaxError(Exception):
 
 
 class LogTypeError(SpoolaxError, TypeError):
-    """Something that cannot be logged was given to `log`.
+    """Raised when `log` gets a value that cannot be logged, or an option has the wrong type.
 
     Examples:
         >>> import spoolax
@@ -46,7 +46,7 @@ class LogTypeError(SpoolaxError, TypeError):
 
 
 class LogValueError(SpoolaxError, ValueError):
-    """An option has a value that means nothing.
+    """Raised when an option or argument has an invalid value.
 
     Examples:
         >>> import spoolax
@@ -59,7 +59,7 @@ class LogValueError(SpoolaxError, ValueError):
 
 
 class MixedKeyError(SpoolaxError, ValueError):
-    """One key was logged with two shapes, dtypes, structures or sets of steps.
+    """Raised when one key is logged with different shapes, dtypes, structures, steps or lanes.
 
     Examples:
         >>> import spoolax
@@ -75,7 +75,7 @@ class MixedKeyError(SpoolaxError, ValueError):
 
 
 class UnboundedLogError(SpoolaxError, ValueError):
-    """A while loop logs inside a trace, and no `capacity` says how much to keep.
+    """Raised when a while loop logs inside a trace, and `spool` has no `capacity` or `reduce`.
 
     Examples:
         >>> import spoolax, jax
@@ -93,7 +93,7 @@ class UnboundedLogError(SpoolaxError, ValueError):
 
 
 class NothingSelectedWarning(UserWarning):
-    """A filter selects none of the keys that a function logs.
+    """Issued when a filter selects nothing that a function logs, or nothing to watch.
 
     Examples:
         >>> import spoolax, warnings
@@ -106,11 +106,11 @@ class NothingSelectedWarning(UserWarning):
 
 
 class StopRun(SpoolaxError, RuntimeError):  # noqa: N818 (it is a request)
-    """Raise this in a callback of `tap` to stop the program that it listens to.
+    """Raise this in a callback of `tap` to stop the program.
 
-    The tapped function raises it as soon as the program hands over more entries, and the callback
-    gets none of them. If it was called in a function that is compiled itself, JAX raises an error
-    of its own that quotes it.
+    The tapped function raises it as soon as the program sends more entries, which the callback does
+    not get. If the tapped function was called inside another `jit`, JAX raises an error of its own
+    that quotes this one.
 
     Examples:
         >>> import spoolax, jax
@@ -131,7 +131,7 @@ class StopRun(SpoolaxError, RuntimeError):  # noqa: N818 (it is a request)
 
 
 class LoggerStateError(SpoolaxError, RuntimeError):
-    """A logger was used outside of its `with`, entered twice, or used again after it was closed.
+    """Raised when a logger is used before it is opened or after it is closed, or is opened twice.
 
     Examples:
         >>> from spoolax.loggers import PrintLogger
@@ -144,7 +144,7 @@ class LoggerStateError(SpoolaxError, RuntimeError):
 
 
 class LogFileError(SpoolaxError, OSError):
-    """A logger cannot write where it was told to.
+    """Raised when a file cannot be created, or cannot be written to.
 
     Examples:
         >>> from spoolax.loggers import JsonlLogger
@@ -158,7 +158,7 @@ class LogFileError(SpoolaxError, OSError):
 
 
 class StorageError(SpoolaxError, ValueError):
-    """A file cannot be read, or an array cannot be stored.
+    """Raised when a stored file cannot be read, or something cannot be stored in it.
 
     Examples:
         >>> from spoolax.storage import HDF5StorageReader
@@ -171,7 +171,7 @@ class StorageError(SpoolaxError, ValueError):
 
 
 class WebhookError(SpoolaxError, ConnectionError):
-    """A `WebhookLogger` could not deliver a message.
+    """Raised when a `WebhookLogger` could not deliver a message.
 
     Examples:
         >>> issubclass(WebhookError, ConnectionError)
@@ -180,7 +180,7 @@ class WebhookError(SpoolaxError, ConnectionError):
 
 
 class UnsupportedError(SpoolaxError, NotImplementedError):
-    """A `log` call sits inside a JAX construct that spoolax cannot look into.
+    """Raised when a `log` call is inside a JAX construct from which spoolax cannot log.
 
     Examples:
         >>> issubclass(UnsupportedError, NotImplementedError)
@@ -189,7 +189,7 @@ class UnsupportedError(SpoolaxError, NotImplementedError):
 
 
 class MissingExtraError(SpoolaxError, ImportError):
-    """An optional dependency is missing; the message names the extra to install.
+    """Raised when an optional dependency is missing; the message names the extra to install.
 
     Examples:
         >>> issubclass(MissingExtraError, ImportError)
@@ -198,7 +198,7 @@ class MissingExtraError(SpoolaxError, ImportError):
 
 
 class TrackerError(SpoolaxError, ConnectionError):
-    """The run of a tracker could not be opened.
+    """Raised when a tracker could not open its run.
 
     Examples:
         >>> issubclass(TrackerError, ConnectionError)
@@ -207,7 +207,7 @@ class TrackerError(SpoolaxError, ConnectionError):
 
 
 class UnsentWarning(UserWarning):
-    """Entries could not be sent to a tracker; the message says where they are, and what to do.
+    """Issued when entries could not be sent to a tracker; the message says where they are.
 
     Examples:
         >>> issubclass(UnsentWarning, UserWarning)

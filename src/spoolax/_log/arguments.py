@@ -25,7 +25,7 @@ def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
     for key, value in data.items():
         if not isinstance(key, str):
             raise LogTypeError(
-                f"The keys of a log are strings, but one of them is {_describe(key)}. "
+                f"The keys of a log must be strings, but one of them is {_describe(key)}. "
                 f'Write `spoolax.log({{"{key}": ...}})`.'
             )
         for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=lambda x: x is None):
@@ -41,11 +41,11 @@ def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
     if not isinstance(tags, (str, Iterable)):
-        raise LogTypeError(f"The `tags` of a log are strings, not {_describe(tags)}.")
+        raise LogTypeError(f"The `tags` of a log must be strings, not {_describe(tags)}.")
     given: tuple[Any, ...] = (tags,) if isinstance(tags, str) else tuple(tags)
     for tag in given:
         if not isinstance(tag, str):
-            raise LogTypeError(f"The `tags` of a log are strings, but one is {_describe(tag)}.")
+            raise LogTypeError(f"The `tags` of a log must be strings, but one is {_describe(tag)}.")
     return given
 
 

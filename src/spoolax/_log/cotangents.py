@@ -40,17 +40,17 @@ class _Note:
 def log_grad(
     name: str, x: T, *, tags: str | Iterable[str] = (), explicit: bool = False, **steps: Any
 ) -> T:
-    """Return `x` as it is, and log its cotangent under a name in the backward pass.
+    """Return `x` unchanged, and log its cotangent in the backward pass.
 
-    For that, `spool` or `tap` has to be outside of what differentiates: `tap(jax.grad(f))`. In
-    loops, the entries come in the order of the backward pass, the last iteration first.
+    `spool` or `tap` has to be outside `grad`: `tap(jax.grad(f))`. In loops, the entries come in the
+    order of the backward pass, the last iteration first.
 
     Args:
-        name: The key of the log.
-        x: An array of numbers that have a derivative, or a pytree of them.
+        name: The key to log the cotangent under.
+        x: An array of floating-point or complex numbers, or a pytree of them.
         tags: As in `log`.
         explicit: As in `log`.
-        **steps: Named steps, as in `log`: those of the forward pass.
+        **steps: Named steps, as in `log`, with their values in the forward pass.
 
     Examples:
         >>> import spoolax, jax

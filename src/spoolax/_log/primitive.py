@@ -45,18 +45,17 @@ def log(
 ) -> LogDict:
     """Log a dictionary of arrays, numbers or pytrees from anywhere in JAX code.
 
-    Unless the function is called through `spool` or `tap`, this leaves nothing in the compiled
-    program.
+    Unless a `spool` or `tap` listens, this leaves nothing in the compiled program.
 
     Args:
-        data: What to log, by name.
-        tags: Labels that `spool` and `tap` can select by.
-        prefix: Put in front of every key.
-        explicit: Log only for those who ask for the key or a tag by name.
+        data: The values to log, by key.
+        tags: Labels by which `spool` and `tap` can select.
+        prefix: A prefix for every key.
+        explicit: Log only if `argnames` or `tags` of a `spool` or `tap` asks for it.
         **steps: Named steps, such as `step=i` or `epoch=e`.
 
     Returns:
-        What was logged.
+        The logged values and steps, as a `LogDict`.
 
     Examples:
         >>> import spoolax

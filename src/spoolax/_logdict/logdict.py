@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where and when an entry was logged: `logs.origin` of what a callback of `tap` gets.
+    """Where and when an entry was logged: `logs.origin` in a callback of `tap`.
 
-    Of a batch of entries, `iteration` is an array with a row for each.
+    For a batch of entries, `iteration` is an array with one row per entry.
 
     Examples:
         >>> import spoolax, jax
@@ -57,7 +57,7 @@ class Origin:
 class LogDict(dict[str, Any]):
     """What was logged, by key.
 
-    A key that was logged once has the value that was logged; one that was logged in a loop, or
+    A key that was logged once holds the value as it was logged. A key that was logged in a loop, or
     more than once, has one leading axis in execution order (`key in logs.stacked`).
 
     Examples:
@@ -108,8 +108,8 @@ class LogDict(dict[str, Any]):
         raise AttributeError(f"LogDict has no step or attribute `{name}`; its steps are: {known}.")
 
     def __missing__(self, key: str) -> Any:
-        known = ", ".join(map(repr, self)) or "nothing"
-        raise KeyError(f"{key!r} was not logged; what was: {known}")
+        known = ", ".join(map(repr, self)) or "none"
+        raise KeyError(f"{key!r} was not logged; the logged keys are: {known}")
 
     @property
     def valid(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class LogDict(dict[str, Any]):
 
     @property
     def origin(self) -> Origin | None:
-        """Where and when it was logged, if it came out of a running program through `tap`."""
+        """Where and when it was logged, if it came from `tap`; else None."""
         origin = self.__dict__.get("_origin")
         if callable(origin):  # Not made before somebody asks.
             origin = self._origin = origin()
@@ -133,7 +133,7 @@ class LogDict(dict[str, Any]):
         return {**self.__dict__, "_origin": self.origin}
 
     def __add__(self, other: LogDict) -> LogDict:
-        """Concatenate in time: the entries of `other` come after ours."""
+        """Concatenate in time: the entries of `other` come last."""
         if not isinstance(other, LogDict):
             return NotImplemented
         mine, theirs = self._all(), other._all()
@@ -144,7 +144,7 @@ class LogDict(dict[str, Any]):
         return self if other == 0 else NotImplemented  # So that `sum` works.
 
     def __or__(self, other: Any) -> LogDict:  # type: ignore[override]
-        """Merge: a key that both have is taken from `other`."""
+        """Merge; a key in both is taken from `other`."""
         if not isinstance(other, Mapping):
             return NotImplemented
         theirs = other if isinstance(other, LogDict) else LogDict(other)
@@ -176,7 +176,7 @@ class LogDict(dict[str, Any]):
         return self._like({f"{prefix}{key}": one for key, one in self._all().items()})
 
     def map(self, change: Callable[[Any], Any]) -> LogDict:
-        """Apply a function to every array of values, and leave steps and validity alone.
+        """Apply a function to every logged array, but not to steps and masks.
 
         `jax.tree.map` would change those as well.
 
@@ -190,7 +190,7 @@ class LogDict(dict[str, Any]):
 
     @property
     def slice(self) -> _Slicer:
-        """Take entries by their number, for every key with a time axis: `logs.slice[10:20:2]`."""
+        """Slice every key that has a time axis: `logs.slice[10:20:2]`."""
         return _Slicer(self)
 
     def reduce(self, how: How) -> LogDict:
@@ -201,8 +201,8 @@ class LogDict(dict[str, Any]):
         """Return a DataFrame: one row per entry, one column per number in an entry.
 
         Needs the extra `spoolax[pandas]`. Rows are matched by the named steps that keys share.
-        Without any, keys must have the same number of entries. What was logged once, outside of
-        loops, is in `frame.attrs` if other keys have a time axis.
+        If a key has no steps, all keys must have the same number of entries. If some keys have a
+        time axis, values that were logged once, outside loops, are in `frame.attrs`.
 
         Examples:
             >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])
@@ -215,8 +215,8 @@ class LogDict(dict[str, Any]):
         """Return a Dataset with one variable per array, and the steps as coordinates.
 
         Needs the extra `spoolax[xarray]`. Keys with the same steps (or, without steps, of the same
-        length) share a time axis. If there is one in all, it is called `entry`, and else
-        `entry_<first key>`; lanes are called `lane_0`, `lane_1`, ...
+        length) share a time axis. A single time axis is called `entry`; several are called
+        `entry_<first key>`. Lanes are called `lane_0`, `lane_1`, ...
 
         Examples:
             >>> logs = LogDict({"loss": jax.numpy.array([3.0, 1.0])}, stacked=["loss"])
@@ -232,7 +232,7 @@ class LogDict(dict[str, Any]):
         return _show.as_html(self)
 
     def series(self, key: str) -> Series:
-        """Return one key with everything that is known about it."""
+        """Return one key with its value, steps, mask and axes."""
         lanes, own = self._axes.get(key, (0, None))
         return Series(
             self[key],

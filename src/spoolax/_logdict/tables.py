@@ -1,4 +1,4 @@
-"""`LogDict`s as tables of other libraries, which are imported only here and only when asked for."""
+"""Convert `LogDict`s to tables of other libraries, which are imported only when needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def to_pandas(logs: LogDict) -> pandas.DataFrame:
-    """One row per entry, matched by steps; one column per number in an entry."""
+    """Return a DataFrame: one row per entry, matched by steps; one column per number."""
     pandas = load("pandas", "`LogDict.to_pandas`", "pandas")
     in_time = [key for key in logs if key in logs.stacked]
     once = {} if not in_time else {key: logs[key] for key in logs if key not in logs.stacked}
@@ -41,7 +41,7 @@ def to_pandas(logs: LogDict) -> pandas.DataFrame:
         if not shared:
             raise LogValueError(
                 f"The keys {groups[0]} and {keys} cannot be put into one table: they have no named "
-                "step in common, and not the same number of entries. Log them with the same step, "
+                "step in common by which to match their rows. Log them with the same step, "
                 "or make a table of some keys: `logs.filter(...).to_pandas()`."
             )
         frame = frame.merge(more, on=shared, how="outer")
@@ -51,7 +51,7 @@ def to_pandas(logs: LogDict) -> pandas.DataFrame:
 
 
 def to_xarray(logs: LogDict) -> xarray.Dataset:
-    """One variable per array, and the steps as coordinates."""
+    """Return a Dataset with one variable per array, and the steps as coordinates."""
     xarray = load("xarray", "`LogDict.to_xarray`", "xarray")
     in_time = [key for key in logs if key in logs.stacked]
     groups = _groups(logs, in_time)
@@ -82,9 +82,9 @@ def to_xarray(logs: LogDict) -> xarray.Dataset:
 
 
 def _groups(logs: LogDict, keys: list[str]) -> list[list[str]]:
-    """Put keys together whose entries belong together: with equal steps, and as many of them.
+    """Group keys that share a time axis: equal steps, and equally many entries.
 
-    Without steps, the number of entries must do.
+    Keys without steps are grouped by the number of entries alone.
     """
     groups: list[list[str]] = []
     for key in keys:
@@ -116,7 +116,7 @@ def _time_first(logs: LogDict, key: str) -> tuple[Any, dict[str, Any]]:
 
 
 def plain(leaf: Any) -> Any:
-    """Return a NumPy array of a type that every library knows."""
+    """Return a NumPy array of a dtype that other libraries know."""
     if hasattr(leaf, "dtype"):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
@@ -129,7 +129,7 @@ _FLOATS = (np.float16, np.float32, np.float64)
 
 
 def _step_columns(name: str, at: Any, mask: Any) -> dict[str, Any]:
-    """One column, if all lanes that logged were at the same step."""
+    """Make one column if all lanes that logged were at the same step, else one per lane."""
     if not len(at):
         return _columns(name, at, mask)
     rows, real = at.reshape(len(at), -1), mask.reshape(len(mask), -1)

@@ -41,24 +41,25 @@ def spool(
 ) -> Callable[P, tuple[T, LogDict]]:
     """Make a function that returns `(output, logs)`.
 
-    The function is compiled, once for every shape of its arguments, as by `jax.jit`. Arguments
-    that are no arrays or numbers (strings, functions, `True`, ...) are static, and so are those
-    that are static to `f` itself. Bind a number that must be static with `functools.partial`.
+    Like `jax.jit(f)`, it is compiled once per shape of its arguments. Arguments that are not arrays
+    or numbers (strings, functions, `True`, ...) are static, and so are the static arguments of `f`
+    if `f` is itself jitted. To make a number static, bind it with `functools.partial`.
 
     Args:
         f: Any function of JAX code, jitted or not.
         argnames: Collect only these keys (names or glob patterns).
-        tags: Collect only what was logged with one of these tags.
-        keep_logs: Leave the `log` calls in, for a `spool` further out.
-        interval: Keep every `interval`-th iteration of loops, beginning with the first.
+        tags: Collect only `log` calls with one of these tags.
+        keep_logs: Leave the `log` calls in, for an outer `spool` or `tap`.
+        interval: Keep every `interval`-th iteration of loops, starting with the first.
         reduce: Fold the entries of each key into one, while the loop runs: "mean", "sum", "min",
             "max", "std", "first", "last", or a function of two values. Together with `interval`,
-            fold each window of that many iterations. A folded entry has the step of the last
-            entry in it.
-        prefix: Put in front of every key.
-        capacity: Keep at most this many entries of a key that is logged in a loop. Needed for
-            while loops inside of a trace, where the number of entries is not known.
-        overflow: Which ones to keep then: the "last", the "first", or an even spread ("thin").
+            fold each window of that many iterations. A folded entry has the step of its last
+            entry (with "first", of its first).
+        prefix: A prefix for every key.
+        capacity: Keep at most this many entries of a key that is logged in a loop. A while loop
+            inside a trace needs it, unless `reduce` folds its entries.
+        overflow: Which entries to keep if there are more: the "last", the "first", or an even
+            spread ("thin").
 
     Examples:
         >>> import spoolax, jax

@@ -36,28 +36,28 @@ def tap(
     latency: float = 0.1,
     overflow: str = "wait",
 ) -> Tapped[P, T]:
-    """Make a function that hands what it logs to a callback while it runs.
+    """Make a function that passes what it logs to a callback while it runs.
 
-    The callback is called once for every executed `log` call, in program order, on a thread of
-    spoolax's own, where it may call JAX. It gets a `LogDict` of NumPy values, whose `origin` says
-    where they come from. Loops send their entries in chunks, so it costs about as much as
-    returning the values from `jax.lax.scan`. `spoolax.flush()` waits until all has been delivered.
+    The callback is called once for every executed `log` call, in program order, on spoolax's own
+    thread, where it may call JAX. It gets a `LogDict` of NumPy values, whose `origin` says where
+    they come from. Loops send their entries in chunks; `benchmarks/tap.py` compares the cost with
+    that of `jax.lax.scan` outputs. `spoolax.flush()` waits until everything has been delivered.
 
     Args:
-        f: Any function of JAX code, jitted or not. `tap` may be inside of `jit`, `vmap`, ..., too.
+        f: Any function of JAX code, jitted or not. `tap` also works inside `jit`, `vmap`, ...
         callback: What to call. Without one, entries are printed.
-        argnames: Only these keys (names or glob patterns).
-        tags: Only what was logged with one of these tags.
-        keep_logs: Leave the `log` calls in, for a `spool` or `tap` further out.
-        interval: Every `interval`-th iteration of loops only, beginning with the first.
+        argnames: Stream only these keys (names or glob patterns).
+        tags: Stream only `log` calls with one of these tags.
+        keep_logs: Leave the `log` calls in, for an outer `spool` or `tap`.
+        interval: Stream only every `interval`-th iteration of loops, starting with the first.
         reduce: Fold the entries of each key into one, while the loop runs, as in `spool`. Together
-            with `interval`, each window of that many iterations becomes an entry.
-        prefix: Put in front of every key.
-        batch: Hand over all entries of a chunk at once, with a leading axis.
+            with `interval`, fold each window of that many iterations.
+        prefix: A prefix for every key.
+        batch: Pass all entries of a chunk at once, with a leading axis.
         latency: How long, in seconds, an entry may wait before it is sent. A loop whose iterations
             take longer sends each of them by itself.
-        overflow: What to do when the callback cannot keep up, and the queue is full (64 MB, or
-            1048576 entries): "wait" makes the program wait, "drop" drops entries, and counts them.
+        overflow: What to do when the callback cannot keep up and the queue is full (64 MB, or
+            1048576 entries): "wait" makes the program wait, "drop" drops entries and counts them.
 
     Examples:
         >>> import spoolax, jax
@@ -97,7 +97,7 @@ def checked_sink(
     if overflow not in ("wait", "drop"):
         raise LogValueError(
             f"`overflow={overflow!r}` is not known. Use 'wait' to make the program wait for a slow "
-            "callback, or 'drop' to drop entries then."
+            "callback, or 'drop' to drop entries."
         )
     return Sink(callback, batch, latency, overflow)
 
@@ -108,7 +108,7 @@ def print_entry(logs: LogDict) -> None:
 
 
 class Tapped(Generic[P, T]):
-    """A function whose logs go to a callback. `dropped` is how many of them did not."""
+    """A function whose logs go to a callback. `dropped` counts the entries that were dropped."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Tapped(Generic[P, T]):
 
     @property
     def dropped(self) -> int:
-        """How many entries were dropped, because the callback was too slow."""
+        """How many entries were dropped because the callback was too slow."""
         return self._sink.dropped
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,8 +1,7 @@
 """Find out which primitive made the first NaN or infinity.
 
-While the program runs, only the results of every iteration are looked at. When they are bad for
-the first time, what went into that iteration is sent to the host, and the iteration is run again
-there, one primitive after the other.
+While the program runs, only the results of every iteration are checked. The first time they are
+bad, the inputs of that iteration are sent to the host, which runs it again primitive by primitive.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ from .outline import Source
 
 
 class NanFound(LogDict):
-    """What `watch_nan` found: which primitive, where, and when. Its text says it in a sentence.
+    """What `watch_nan` found: a `LogDict` of the bad value, with the primitive and where it ran.
+
+    `str(found)`, also `found.message`, says it in a sentence.
 
     Examples:
         >>> import spoolax, jax, jax.numpy as jnp
@@ -113,10 +114,10 @@ def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
         found = NanFound()
         found.primitive, found.backward = "", False
         found.message = (
-            f"There is a NaN or infinity{place} among the results that was among the arguments "
-            "already."
+            f"There is a NaN or infinity among the results{place}, but it was already among the "
+            "arguments."
             if any(map(is_bad, args))
-            else f"A NaN or infinity first appeared{place}, but did not when it was run again one "
+            else f"A NaN or infinity first appeared{place}, but not when it was run again one "
             "primitive at a time: look for a result that depends on how operations are fused."
         )
         found._origin = origin

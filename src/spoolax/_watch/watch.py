@@ -63,23 +63,23 @@ def watch(
     latency: float = 0.1,
     overflow: str = "wait",
 ) -> Tapped[P, T]:
-    """Tap a function that has no `log` calls in it: its loops, its primitives, its first NaN.
+    """Tap a function without `log` calls: its loops, its primitives, its first NaN.
 
-    `spoolax.primitives(f, *args)` shows what there is, with the addresses that `where` knows. If
-    nothing is asked for, the carries of all loops are watched.
+    `spoolax.primitives(f, *args)` shows what there is to watch, with the addresses for `where`. By
+    default, the carries of all loops are watched.
 
     Args:
         f: Any function of JAX code.
         callback: As in `tap`. Keys are addresses, such as "scan[0]/carry[1]".
-        carry: The carry of loops, after every iteration: True for all of it, or a function that
-            takes the list of its arrays, in the order of the pytree, and returns a dictionary.
-        outputs: What scans stack, in the same way.
-        primitives: The results of primitives with these names, such as "cholesky", or patterns.
-        where: Only at these addresses, and inside of the loops at them. `*` is anything in one
-            part of an address, `**` any number of parts: "scan[0]/**", "**/while[*]".
+        carry: Watch the carry of loops after every iteration: True for all of it, or a function
+            that takes the list of its arrays, in pytree order, and returns a dictionary.
+        outputs: Watch the outputs that scans stack, in the same way.
+        primitives: Watch the results of primitives with these names or patterns: "cholesky".
+        where: Watch only these addresses, and everything inside a loop at one of them. `*` matches
+            anything in one part of an address, `**` any number of parts: "**/while[*]".
         nan: Report the first NaN or infinity, as `watch_nan` does; the callback gets a `NanFound`.
         inf: Whether infinities count as well.
-        interval: Every `interval`-th iteration only.
+        interval: Watch only every `interval`-th iteration.
         reduce: As in `tap`.
         batch: As in `tap`.
         latency: As in `tap`.
@@ -100,13 +100,15 @@ def watch(
     for option, choice in (("carry", carry), ("outputs", outputs)):
         if not isinstance(choice, bool) and not callable(choice):
             raise LogTypeError(
-                f"`{option}` is True, or a function of the list of arrays, but not {choice!r}."
+                f"`{option}` must be a bool or a function of the list of arrays, not {choice!r}."
             )
     spec = _Spec(carry, outputs, chosen, names(where, "where") or (), nan, inf)
     sink = checked_sink(callback or _print, batch, latency, overflow)
     sink.callback = _reporting(sink.callback)
     if batch and nan:
-        raise LogValueError("`nan=True` reports one thing, so it cannot be combined with `batch`.")
+        raise LogValueError(
+            "`nan=True` makes a single report, so it cannot be combined with `batch`."
+        )
     tags = (WATCHED, NAN)
     return Tapped(f, Options(tags=tags, interval=interval, reduce=reduce), sink, _Watched, spec)
 
@@ -120,16 +122,16 @@ def watch_nan(
 ) -> Tapped[P, T]:
     """Report the first NaN or infinity: which primitive made it, where, and in which iteration.
 
-    The results of every iteration of every loop are looked at, and those of the function, in the
-    forward and in the backward pass. What is bad only in between, such as the unused side of a
+    The results of the function, and of every iteration of its loops, are checked, in the forward
+    and the backward pass. A value that is bad only in between, such as the unused side of a
     `jnp.where`, does not count.
 
     Args:
         f: Any function of JAX code.
-        callback: Gets a `NanFound`. Without one, it goes to the `spoolax` logger as an error.
-        stop: Stop the program then: the function raises `StopRun`.
-        inf: Whether infinities count as well. One that a loop was given in its carry, such as the
-            start of a minimum, never does.
+        callback: Called with a `NanFound`. Without one, the `spoolax` logger gets it as an error.
+        stop: Stop the program there; the function raises `StopRun`.
+        inf: Whether infinities count as well. An infinity that was already in the carry of a loop,
+            such as the initial value of a running minimum, never does.
 
     Examples:
         >>> import spoolax, jax
