@@ -124,7 +124,8 @@ class Windows:
             window = name, loop if counted else ""
             one = entry_of_key(self._keys[name], entry, value)
             if window in folds:
-                folds[window] = self._fold(folds[window], one)
+                fold = self._restarted(folds[window], one) if counted else folds[window]
+                folds[window] = self._fold(fold, one)
             else:  # A window of its own: an entry outside of the loops that are counted.
                 alone[name] = self._fold(self._new(self._keys[name]), one)
         made = self._entries(alone, sure=entry.mask is None)
@@ -139,22 +140,21 @@ class Windows:
             return (), state
         count = state.counts[loop] + 1
         state = state._replace(counts={**state.counts, loop: count})
-        open_ = self._open(state, loop)
-        if not open_:
+        folds = self._open(state, loop)
+        if not folds:
             return (), state
         due = count % self._interval == 0
-        new = jax.tree.map(lambda new, old: jnp.where(due, new, old), self._emptied(open_), open_)
-        made = masked(self._entries(open_), due)
-        return made, _with_folds(state, loop, new)
+        made = masked(self._entries(folds), due)
+        return made, _with_folds(state, loop, _emptied(folds, due))
 
     def left(self, state: WindowState, where: Where) -> tuple[Nodes, WindowState]:
         """A loop has ended. If it was an outermost one, so have the windows in it."""
         made: Nodes = ()
         if not where.path:
             for loop in state.counts:
-                open_ = self._open(state, loop)
-                made += self._entries(open_)
-                state = _with_folds(state, loop, self._emptied(open_))
+                folds = self._open(state, loop)
+                made += self._entries(folds)
+                state = _with_folds(state, loop, _emptied(folds, True))
         return made, state
 
     def finish(self, state: WindowState) -> Nodes:
@@ -164,9 +164,6 @@ class Windows:
     def _open(self, state: WindowState, loop: str) -> dict[str, Any]:
         # In the order in which keys are first logged; JAX sorts dictionaries.
         return {name: state.folds[name, loop] for name in self._keys if (name, loop) in state.folds}
-
-    def _emptied(self, folds: dict[str, Any]) -> dict[str, Any]:
-        return {name: self._new(self._keys[name]) for name in folds}
 
     def _entries(self, folds: dict[str, Any], sure: bool = False) -> Nodes:
         """Make entries of reductions, those where there was something to reduce."""
@@ -197,6 +194,13 @@ class Windows:
             for how, types in ((self._how, self._types[key.name]), (self._step_how, key.steps))
         )
         return typed((value, steps), key)
+
+    def _restarted(self, fold: Any, one: KeyEntry) -> Any:
+        value, steps = fold
+        return (
+            _map_folds(lambda f, x: reductions.restart(self._how, f, x), value, one.value),
+            _map_folds(lambda f, x: reductions.restart(self._step_how, f, x), steps, one.steps),
+        )
 
     def _fold(self, fold: Any, one: KeyEntry) -> Any:
         value, steps = fold
@@ -259,6 +263,15 @@ def typed(state: Any, key: Key) -> Any:
 def unraw(value: Any, like: Any) -> Any:
     """Make random keys of plain numbers again, where `like` has them."""
     return jax.tree.map(lambda x, one: as_key(x, one.dtype) if is_key(one) else x, value, like)
+
+
+def _emptied(folds: dict[str, Any], when: Any) -> dict[str, Any]:
+    """End windows. What they hold is forgotten when the next entry comes."""
+
+    def empty(fold: reductions.Folded) -> reductions.Folded:
+        return fold._replace(count=jnp.where(when, jnp.zeros_like(fold.count), fold.count))
+
+    return {name: _map_folds(empty, fold) for name, fold in folds.items()}
 
 
 def _is_fold(x: Any) -> bool:

@@ -83,6 +83,17 @@ def push(how: How, folded: Folded, value: Any, mask: Any) -> Folded:
     return Folded(count + mask.astype(count.dtype), kept)
 
 
+def restart(how: How, folded: Folded, value: Any) -> Folded:
+    """Begin anew where nothing has been counted, whatever was folded before that.
+
+    So a window is emptied by setting its counts to zero, which costs next to nothing.
+    """
+    fresh = _widen(folded.count == 0, value)
+    start = reduction(how).start(value)
+    state = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), start, folded.state)
+    return Folded(folded.count, state)
+
+
 def finish(how: How, folded: Folded, value: Any) -> Any:
     """Return the reduced value, of the dtype that jax.numpy's reduction would give it."""
     return reduction(how).finish(folded.state, _widen(folded.count, value), value)
