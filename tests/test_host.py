@@ -15,6 +15,7 @@ import pytest
 
 import spoolax
 from spoolax._tap import host as _host
+from spoolax._tap import runs
 
 
 def count_up(x, length=1000):
@@ -423,9 +424,9 @@ def test_the_number_of_runs_that_are_remembered_is_bounded():
         g(0)
     spoolax.flush()
     g(0)
-    assert len(_host.host._dispatched) <= 2
-    assert len(_host.host._runs) <= 2
-    assert len(_host.host._anonymous) <= _host.KEPT_RUNS
+    assert len(_host.host.runs._dispatched) <= 2
+    assert len(_host.host.runs._registered) <= 2
+    assert len(_host.host.runs._anonymous) <= runs.KEPT_RUNS
     with pytest.raises(TypeError):
         spoolax.tap(lambda x: x + "1", print)(0)
-    assert len(_host.host._runs) <= 2
+    assert len(_host.host.runs._registered) <= 2

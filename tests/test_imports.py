@@ -21,6 +21,7 @@ ORDER = [
     "_extras",
     "_weak_cache",
     "_jax",
+    "_packing",
     "_logdict",
     "_log",
     "_walk",

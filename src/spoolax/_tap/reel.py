@@ -1,15 +1,13 @@
-"""How rows of entries travel from the device to the host: packed into words of 32 bits.
+"""Reels: buffers on the device whose rows travel to the host.
 
-A row is what one iteration of a loop logged: a header of whole numbers, then entries. Arguments of
-a host call are costly, and so are many small buffers in a loop. So all small arrays of a row stand
-side by side in one vector of words, whatever their types; large arrays are kept as they are.
+A row is what one iteration of a loop logged: a header of whole numbers, then entries, with their
+small arrays packed into words.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_type
+from .._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw
+from .._jax.primitives import split
 from .._log.entry import Nodes, entries, size_of
+from .._packing import Packing
 
 MOST_ROWS = 16384
 MOST_BYTES = 1 << 20
@@ -45,58 +45,47 @@ class Layout:
 
     def __init__(self, header: int, nodes: Nodes) -> None:
         self.header, self.nodes = header, nodes  # Of the entries, only the types.
-        leaves, self._tree = jax.tree.flatten(nodes)
-        raws = [raw_type(leaf) for leaf in leaves]
-        small = [math.prod(one.shape) <= PACKED for one in raws]
-        self._leaves = list(zip(leaves, raws, small, strict=True))
-        self._readers = [_reader(one.dtype) for one in raws]
-        self._mesh = next(filter(None, map(mesh_of, leaves)), None)
+        self._leaves, self._tree = jax.tree.flatten(nodes)
+        numbers = [jax.ShapeDtypeStruct((), jnp.int32)] * header
+        self._packing = Packing.of([*numbers, *self._leaves], PACKED)
+        self._mesh = next(filter(None, map(mesh_of, self._leaves)), None)
 
     @property
     def large(self) -> int:
         """How many arrays are not packed."""
-        return sum(not small for _, _, small in self._leaves)
+        return self._packing.is_packed.count(False)
 
     @functools.cached_property
     def capacity(self) -> int:
         """How many rows a reel should have."""
-        words, large = jax.eval_shape(lambda: self.pack([jnp.int32(0)] * self.header, None))
-        size = sum(one.size * one.dtype.itemsize for one in (words, *large))
+        size = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(self._row_type()))
         return int(max(1, min(MOST_ROWS, MOST_BYTES // max(1, size))))
 
     def start(self, rows: int) -> Reel:
         """Make an empty reel."""
-        words, large = jax.eval_shape(lambda: self.pack([jnp.int32(0)] * self.header, None))
         words, large = jax.tree.map(
             lambda one: gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh),
-            (words, tuple(large)),
+            self._row_type(),
         )
-        return Reel(jnp.int32(0), words, large)
+        return Reel(jnp.int32(0), words, tuple(large))
 
-    def pack(self, header: Sequence[Any], nodes: Nodes | None) -> tuple[Any, list[Any]]:
+    def _row_type(self) -> Any:
+        types = zip(self._packing.shapes, self._packing.dtypes, strict=True)
+        blank = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
+        return jax.eval_shape(self._packing.pack, blank)
+
+    def pack(self, header: Sequence[Any], nodes: Nodes) -> tuple[Any, list[Any]]:
         """Make a row: its words, and its large arrays."""
-        if nodes is None:
-            values: Sequence[Any] = [jnp.zeros(one.shape, one.dtype) for _, one, _ in self._leaves]
-        else:
-            values = [gathered(raw(value), self._mesh) for value in jax.tree.leaves(nodes)]
-        small = [x for x, (_, _, small) in zip(values, self._leaves, strict=True) if small]
-        large = [x for x, (_, _, small) in zip(values, self._leaves, strict=True) if not small]
-        words = [jnp.ravel(_to_words(x)) for x in (*header, *small)]
-        return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
+        values = [gathered(raw(value), self._mesh) for value in jax.tree.leaves(nodes)]
+        return self._packing.pack([*header, *values])
 
     def unpack(self, rows: ReelRows) -> tuple[np.ndarray[Any, Any], Nodes]:
         """Read rows: their headers, and their entries, both with an axis of rows in front."""
-        count = len(rows.words)
-        start, large = self.header, iter(rows.large)
-        values = []
-        for (leaf, one, small), read in zip(self._leaves, self._readers, strict=True):
-            if small:
-                stop = start + _word_count(one.dtype) * math.prod(one.shape)
-                value = read(rows.words[:, start:stop]).reshape(count, *one.shape)
-                start = stop
-            else:
-                value = next(large)
-            values.append(KeyData(value, leaf.dtype) if is_key(leaf) else value)
+        _, values = split(self._packing.unpack(rows.words, rows.large), self.header)
+        values = [
+            KeyData(value, leaf.dtype) if is_key(leaf) else value
+            for value, leaf in zip(values, self._leaves, strict=True)
+        ]
         header = rows.words[:, : self.header].view(np.int32)
         return header, jax.tree.unflatten(self._tree, values)
 
@@ -157,45 +146,3 @@ class KeyData:
     def key(self) -> Any:
         """The keys as JAX knows them."""
         return as_key(self.data, self.dtype)
-
-
-def _word_count(dtype: Any) -> int:
-    """How many words a number of the given type takes."""
-    return int(max(1, jnp.dtype(dtype).itemsize // 4))
-
-
-def _is_tiny(dtype: Any) -> bool:
-    """Types of less than eight bits."""
-    kind = jnp.iinfo if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo
-    return bool(dtype != jnp.bool_ and jnp.dtype(dtype).itemsize == 1 and kind(dtype).bits < 8)
-
-
-def _to_words(x: Any) -> Any:
-    x = jnp.asarray(x)
-    if jnp.iscomplexobj(x):
-        x = jnp.stack([x.real, x.imag], -1)
-    if x.dtype == jnp.bool_:
-        return x.astype(jnp.uint32)
-    if _is_tiny(x.dtype):
-        x = x.astype(jnp.int32 if jnp.issubdtype(x.dtype, jnp.integer) else jnp.float32)
-    size = x.dtype.itemsize
-    if size >= 4:
-        return lax.bitcast_convert_type(x, jnp.uint32)
-    unsigned = {1: jnp.uint8, 2: jnp.uint16}[size]
-    return lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
-
-
-def _reader(dtype: Any) -> Callable[[Any], Any]:
-    """Return a function that makes numbers of a type of their words."""
-    dtype = np.dtype(dtype)
-    if dtype == np.bool_:
-        return lambda words: words.astype(np.bool_)
-    if _is_tiny(dtype):
-        wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
-        return lambda words: words.view(wide).astype(dtype)
-    if dtype.itemsize < 4:
-        unsigned = {1: np.uint8, 2: np.uint16}[dtype.itemsize]
-        return lambda words: words.astype(unsigned).view(dtype)
-    if dtype.itemsize == 4:
-        return lambda words: words.view(dtype)
-    return lambda words: words.copy().view(dtype)  # Words must be side by side.

@@ -1,0 +1,122 @@
+"""Small arrays side by side in one vector of 32-bit words, whatever their types.
+
+What an array costs on its way to the host hardly depends on its size: that goes for arguments of
+host calls, for outputs of programs, and for buffers in loops. So small arrays travel as one; large
+ones stay as they are. Random keys travel as the numbers behind them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ._jax.arrays import is_key, key_impl, raw, raw_type
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Packing:
+    """Where each of a number of arrays is: among the words, or by itself.
+
+    It may come out of a compiled function, as a part of its structure.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]  # Of keys, those of the numbers behind them.
+    dtypes: tuple[np.dtype[Any], ...]
+    keys: tuple[str, ...]  # The implementation of arrays of keys; "" for numbers.
+    small: int  # Arrays of up to this many numbers are packed.
+
+    @classmethod
+    def of(cls, values: Iterable[Any], small: int) -> Packing:
+        """Lay out arrays, or types of arrays."""
+        values = list(values)
+        raws = [raw_type(value) for value in values]
+        return cls(
+            tuple(tuple(one.shape) for one in raws),
+            tuple(np.dtype(one.dtype) for one in raws),
+            tuple(key_impl(value.dtype) if is_key(value) else "" for value in values),
+            small,
+        )
+
+    @functools.cached_property
+    def is_packed(self) -> tuple[bool, ...]:
+        """Which of the arrays are packed."""
+        return tuple(math.prod(shape) <= self.small for shape in self.shapes)
+
+    def pack(self, values: Iterable[Any]) -> tuple[Any, list[Any]]:
+        """Return the words of the small arrays, and the large ones."""
+        raws = [raw(value) for value in values]
+        pairs = list(zip(raws, self.is_packed, strict=True))
+        words = [jnp.ravel(_to_words(value)) for value, packed in pairs if packed]
+        large = [value for value, packed in pairs if not packed]
+        return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
+
+    def unpack(self, words: Any, large: Sequence[Any]) -> list[Any]:
+        """Read arrays on the host. The words may have axes in front, and so have the arrays."""
+        lead, rest, start = words.shape[:-1], iter(large), 0
+        values = []
+        readers = zip(self.shapes, self.is_packed, self._readers, strict=True)
+        for shape, packed, (count, read) in readers:
+            if not packed:
+                values.append(next(rest))
+                continue
+            values.append(read(words[..., start : start + count]).reshape(*lead, *shape))
+            start += count
+        return values
+
+    @functools.cached_property
+    def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
+        return [
+            (_word_count(dtype) * math.prod(shape), _reader(dtype))
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        ]
+
+
+def _word_count(dtype: Any) -> int:
+    """How many words a number of the given type takes."""
+    return int(max(1, jnp.dtype(dtype).itemsize // 4))
+
+
+def _is_tiny(dtype: Any) -> bool:
+    """Types of less than eight bits."""
+    kind = jnp.iinfo if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo
+    return bool(dtype != jnp.bool_ and jnp.dtype(dtype).itemsize == 1 and kind(dtype).bits < 8)
+
+
+def _to_words(x: Any) -> Any:
+    """Make words of the numbers of an array."""
+    x = jnp.asarray(x)
+    if jnp.iscomplexobj(x):
+        x = jnp.stack([x.real, x.imag], -1)
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.uint32)
+    if _is_tiny(x.dtype):
+        x = x.astype(jnp.int32 if jnp.issubdtype(x.dtype, jnp.integer) else jnp.float32)
+    size = x.dtype.itemsize
+    if size >= 4:
+        return lax.bitcast_convert_type(x, jnp.uint32)
+    unsigned = {1: jnp.uint8, 2: jnp.uint16}[size]
+    return lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
+
+
+def _reader(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """Return a function that makes numbers of a type of their words."""
+    if dtype == np.bool_:
+        return lambda words: words.astype(np.bool_)
+    if _is_tiny(dtype):
+        wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
+        return lambda words: words.view(wide).astype(dtype)
+    if dtype.itemsize < 4:
+        unsigned = {1: np.uint8, 2: np.uint16}[dtype.itemsize]
+        return lambda words: words.astype(unsigned).view(dtype)
+    if dtype.itemsize == 4:
+        return lambda words: words.view(dtype)
+    return lambda words: words.copy().view(dtype)  # Words must be side by side.
