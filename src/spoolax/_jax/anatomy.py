@@ -1,8 +1,8 @@
-"""What constructs with programs inside are made of: one table for everybody who looks into them.
+"""What constructs with programs inside are made of: one table for everything that looks into them.
 
 Every parameter of a JAX primitive that spoolax reads is read here. To teach spoolax another
-construct, add its anatomy to the table, and a rule to `_walk`. Of a construct that is not in the
-table, all that is known is which programs it has.
+construct, add its anatomy to the table, and a rule to `_walk`. For a construct that is not in
+the table, only its programs are known.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ShardMap(Anatomy):
 
 
 def anatomy(eqn: JaxprEqn) -> Anatomy | None:
-    """Take an equation apart. None: there is no program inside of it."""
+    """Take an equation apart. None: there is no program inside it."""
     if eqn.primitive in _ANATOMIES:
         return _ANATOMIES[eqn.primitive](eqn)
     programs = tuple(_jaxprs_in(eqn.params))
@@ -169,7 +169,7 @@ def anatomy(eqn: JaxprEqn) -> Anatomy | None:
 
 
 def programs_in(eqn: JaxprEqn) -> tuple[Jaxpr, ...]:
-    """List every program inside of an equation, whether it runs or not."""
+    """List every program inside an equation, whether it runs or not."""
     found = anatomy(eqn)
     return () if found is None else (*found.programs, *found.idle)
 

@@ -11,28 +11,28 @@ from jax._src.lax import lax as lax_internal
 
 
 def on_device(numbers: Any) -> Any:
-    """Make an argument of numbers of our own, which JAX may be told not to transfer by itself."""
+    """Put our own numbers on the device, if JAX has been told not to transfer them implicitly."""
     guarded = config.transfer_guard_host_to_device.value not in (None, "allow")
     return jax.device_put(numbers) if guarded else numbers
 
 
 def is_key(value: Any) -> bool:
-    """Say whether an array (or a type of one) is of random keys."""
+    """Say whether an array (or its type) holds random keys."""
     return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key))
 
 
 def as_key(data: Any, dtype: Any) -> Any:
-    """Make random keys of the given type of the numbers behind them."""
+    """Make random keys of the given type from the numbers behind them."""
     return jax.random.wrap_key_data(data, impl=key_impl(dtype))
 
 
 def raw(value: Any) -> Any:
-    """Return an array; of random keys, the numbers behind them."""
+    """Return an array, or the numbers behind an array of random keys."""
     return jax.random.key_data(value) if is_key(value) else value
 
 
 def raw_type(aval: Any) -> Any:
-    """Return the type of what `raw` would make of an array of the given type."""
+    """Return the type that `raw` would give an array of the given type."""
     if is_key(aval):
         return jax.ShapeDtypeStruct((*aval.shape, *key_shape(aval.dtype)), np.uint32)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
@@ -55,27 +55,27 @@ def zeros(aval: Any) -> Any:
 
 
 def retyped(value: Any, aval: Any) -> Any:
-    """Return an array whose type is as weak as `aval` is, which decides about promotion."""
+    """Make an array weakly typed exactly if `aval` is: that decides how it is promoted."""
     if is_key(value) or value.weak_type == aval.weak_type:
         return value
     return lax_internal._convert_element_type(value, aval.dtype, weak_type=aval.weak_type)
 
 
 def is_sharded(value: Any) -> bool:
-    """Say whether the type of an array says that it is spread over the devices of a mesh."""
+    """Say whether an array is sharded over a mesh, by its type."""
     aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
     sharding = getattr(aval, "sharding", None)
     return sharding is not None and any(part is not None for part in sharding.spec)
 
 
 def mesh_of(value: Any) -> Any:
-    """Return the mesh over which the type of an array says that it is spread, or None."""
+    """Return the mesh that an array is sharded over, by its type, or None."""
     aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
     return aval.sharding.mesh if is_sharded(aval) else None
 
 
 def gathered(value: Any, mesh: Any) -> Any:
-    """Return an array whose type says that it is the same on all devices of a mesh."""
+    """Return an array that is replicated over a mesh, by its type."""
     if mesh is None:
         return value
     nowhere = jax.sharding.PartitionSpec(*(None,) * value.ndim)
@@ -96,12 +96,12 @@ def varying_axes(value: Any) -> frozenset[str]:
 
 
 def key_impl(dtype: Any) -> str:
-    """The name of the implementation of keys of a type."""
+    """Return the name of the PRNG implementation of a key type."""
     return str(dtype._impl.name)
 
 
 def type_text(value: Any) -> str:
-    """The type of an array (or of a type of one) in words, such as `float32[3,4]`."""
-    if not hasattr(value, "dtype"):
-        value = jax.numpy.asarray(value)
+    """Write the type of an array (or a type) as text, such as `float32[3,4]`."""
+    if not hasattr(value, "dtype"):  # A token, say.
+        return str(value)
     return f"{value.dtype}[{','.join(map(str, value.shape))}]"

@@ -1,4 +1,4 @@
-"""Calls of the host while a program runs: plain NumPy arrays, no copies back to a device."""
+"""Calls to the host while a program runs, with plain NumPy arrays that stay on the host."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .tracing import trace
 
 
 def aval_at(value: Any, dim: int | None) -> Any:
-    """Return the type of a value inside of the batch whose axis is `dim`."""
+    """Return the type of a value inside the batch whose axis is `dim`."""
     aval = jax.typeof(value)
     return aval if dim is None else core.mapped_aval(aval.shape[dim], dim, aval)
 

@@ -12,7 +12,7 @@ from jax._src import core, source_info_util
 
 from .primitives import Jaxpr, JaxprEqn
 
-# What the user did is never on one of our own lines.
+# Our own lines are never where the user did something.
 source_info_util.register_exclusion(str(pathlib.Path(__file__).parent.parent))
 
 

@@ -1,7 +1,7 @@
-"""Functions that prepare, compile and run programs by themselves, as fits do.
+"""Drivers: Python functions that compile and run programs themselves, as fits do.
 
-They cannot be traced, so `spool` and `tap` go around the programs that they run: while such a
-function is called, whoever listens to it is known here, and it asks.
+They cannot be traced, so `spool` and `tap` wrap the programs that they run: while a driver is
+called, its listeners are kept here, and the driver passes its programs through them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _wraps: contextvars.ContextVar[tuple[Wrap, ...]] = contextvars.ContextVar("wraps
 
 
 def driver(f: F) -> F:
-    """Say that a function runs programs by itself, and asks `wrapped` who listens to them."""
+    """Mark a function that runs programs itself, and passes them through `wrapped`."""
     f.__spoolax_driver__ = True  # type: ignore[attr-defined]
     return f
 
@@ -28,7 +28,7 @@ def is_driver(f: Any) -> bool:
 
 @contextlib.contextmanager
 def listening_around(wrap: Wrap) -> Iterator[None]:
-    """Let a function go around the programs that are run meanwhile."""
+    """Wrap the programs that run inside this context."""
     token = _wraps.set((wrap, *_wraps.get()))
     try:
         yield
@@ -37,7 +37,7 @@ def listening_around(wrap: Wrap) -> Iterator[None]:
 
 
 def wrapped(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A program with everything around it: first what is closest to it."""
+    """Wrap a program in everything that listens to it, innermost first."""
     for wrap in _wraps.get():
         run = wrap(run)
     return run

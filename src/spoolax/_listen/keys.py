@@ -25,8 +25,8 @@ class Key:
     value: Any  # The types of one entry; once everything is known, with the lanes in front.
     steps: dict[str, Any]
     step_names: tuple[str, ...]  # In the order of the `log` call.
-    varying: frozenset[str]  # The mesh axes over which it differs inside of `shard_map`.
-    mesh: Any  # The mesh over which its type says that it is spread, if any.
+    varying: frozenset[str]  # The mesh axes over which it differs inside `shard_map`.
+    mesh: Any  # The mesh that its type says it is sharded over, if any.
     lanes: tuple[int, ...]
     site: str
     tags: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Key:
 
 
 def loop_name(where: Where, *stacked: Loop) -> str:
-    """Name the loop whose iterations an entry is counted by; "" outside of all loops.
+    """Name the loop whose iterations an entry is counted by; "" outside all loops.
 
     It may be one that has ended: `stacked` are loops whose entries were logged after them.
     """
@@ -49,7 +49,7 @@ def loop_name(where: Where, *stacked: Loop) -> str:
 
 
 def keys_of(found: Sequence[tuple[Nodes, Where]], options: Options) -> dict[str, Key]:
-    """Sum up every key that is asked for."""
+    """Describe every selected key."""
     keys: dict[str, Key] = {}
     calls = itertools.count()
     for nodes, where in found:
@@ -119,8 +119,8 @@ def _check_same(key: Key, value: Any, steps: Any, site: str) -> None:
 
 
 def _join_lanes(key: Key, lanes: tuple[int, ...], site: str) -> None:
-    """A key may be logged inside and outside of `vmap`: outside, for all lanes at once."""
-    if needs_mask(key.lanes, lanes):  # As of `lax.map`, whose last batch is smaller.
+    """Combine lanes: a call outside `vmap` logs for all lanes at once."""
+    if needs_mask(key.lanes, lanes):  # As with `lax.map`, whose last batch is smaller.
         key.lanes = tuple(map(max, key.lanes, lanes))
         key.conditional = True
         return

@@ -31,7 +31,7 @@ class OptionsDict(TypedDict, total=False):
 class Options:
     """The options that all listeners have, checked."""
 
-    argnames: Any = None  # Once checked, a tuple of strings or None; and so are the tags.
+    argnames: Any = None  # Once checked, this and the tags are tuples of strings, or None.
     tags: Any = None
     keep_logs: bool = False
     interval: int | None = None
@@ -59,13 +59,13 @@ class Options:
 
 
 def check_count(option: str, value: Any) -> None:
-    """Refuse what is neither None nor a whole number above 0."""
+    """Refuse anything but None and positive integers."""
     if value is not None and (type(value) is not int or value < 1):
         raise LogValueError(f"`{option}` must be a whole number above 0, not {value!r}.")
 
 
 def names(given: str | Iterable[str] | None, option: str) -> tuple[str, ...] | None:
-    """Make a tuple of an option that takes a string or several."""
+    """Turn an option that takes one string or several into a tuple."""
     if given is None:
         return None
     try:

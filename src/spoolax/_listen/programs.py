@@ -148,7 +148,7 @@ def trace_call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 class _DonatesOtherwiseError(Exception):
-    """The function gives away other arguments at these shapes than at those seen before."""
+    """The function donates other arguments for these shapes than for those seen before."""
 
 
 class Programs:
@@ -162,7 +162,7 @@ class Programs:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
         """Return the program for a call, and the arrays to give it."""
-        # This is the price of every call, so it is kept short. Arrays that are arguments by
+        # Every call pays for this, so it is kept short. Arrays that are arguments by
         # themselves need no flattening.
         program = None if kwargs else self._flat.get(tuple(map(type, args)))
         if program is not None and tracing.trace_is_clean():
@@ -188,7 +188,7 @@ class Programs:
         return program, leaves
 
     def _mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Wrap what is static to the function itself, because it is jitted so."""
+        """Wrap the arguments that are static to the jitted function itself."""
         numbers = [i % len(args) for i in self._static_numbers if -len(args) <= i < len(args)]
         return (
             tuple(_Static(arg) if i in numbers else arg for i, arg in enumerate(args)),
@@ -235,7 +235,7 @@ def _checked_hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @jax.tree_util.register_pytree_node_class
 class _Static:
-    """An argument or output that is no array: it travels in the structure around the arrays."""
+    """An argument or output that is not an array: it travels in the structure around the arrays."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -266,7 +266,7 @@ class _Static:
 
 
 def _donated(closed: Jaxpr) -> tuple[int, ...]:
-    """Which inputs the function itself gives away, by calling a jitted function that does."""
+    """Which inputs the function itself donates, by passing them to a jitted function that does."""
     jaxpr, _ = open_jaxpr(closed)
     given: list[int] = []
     for number, var in enumerate(jaxpr.invars):

@@ -36,7 +36,7 @@ def _pruned(nodes: Sequence[Node]) -> Nodes:
 
 
 def is_heard(entry: Entry) -> bool:
-    """Say whether somebody else wants an entry: one who has claimed it, or one further out."""
+    """Say whether others want an entry: one that has claimed it, or one further out."""
     return bool(entry.meta.listeners) or listening.value is not None
 
 
@@ -54,7 +54,7 @@ def left_over(nodes: Nodes, options: Options) -> Nodes:
 
 
 def warn_of_nothing(found: Iterable[Nodes], options: Options) -> None:
-    """Warn if a filter selects nothing of what there is."""
+    """Warn if a filter selects nothing of what is logged."""
     there = [entry for nodes in found for entry in entries(nodes)]
     filtered = options.argnames or options.tags
     if not there or not filtered or any(options.selects(k, e) for e in there for k in e.data):

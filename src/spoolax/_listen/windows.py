@@ -126,7 +126,7 @@ class Windows:
             if window in folds:
                 fold = self._restarted(folds[window], one) if counted else folds[window]
                 folds[window] = self._fold(fold, one)
-            else:  # A window of its own: an entry outside of the loops that are counted.
+            else:  # A window of its own: an entry outside the loops that are counted.
                 alone[name] = self._fold(self._new(self._keys[name]), one)
         made = self._entries(alone, sure=entry.mask is None)
         return made, state._replace(folds=folds)
@@ -251,7 +251,7 @@ def entry_of_key(key: Key, entry: Entry, value: Any) -> KeyEntry:
 
 
 def without_time(entry: Entry) -> Entry:
-    """An entry as it is inside of the loop that stacked it."""
+    """An entry as it is inside the loop that stacked it."""
     return entry.replace(meta=dataclasses.replace(entry.meta, times=entry.meta.times[1:]))
 
 

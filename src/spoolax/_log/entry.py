@@ -1,4 +1,4 @@
-"""What one executed `log` call says, as a pytree, before anybody has collected it.
+"""What one executed `log` call holds, as a pytree, before it is collected.
 
 An `Entry` is one call. Entries that came out of a loop stand in a `Loop`, whose arrays have the
 iterations as a leading axis. The shape of every array in an entry is
@@ -24,7 +24,7 @@ from .._jax.primitives import Jaxpr
 
 
 class Listener(Protocol):
-    """Somebody who claims entries while a program is traced, and gets them when it runs."""
+    """Claims entries while a program is traced, and gets them when it runs."""
 
     def compile(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Evaluate a program so that the entries in it reach those who have claimed them."""
@@ -38,13 +38,13 @@ class Meta:
     explicit: bool = False
     times: tuple[int, ...] = ()
     lanes: tuple[int, ...] = ()
-    # A while loop inside of a checkpointed function is run again in the backward pass, with its
+    # A while loop inside a checkpointed function is run again in the backward pass, with its
     # logs. Entries with the same token may be such repetitions of each other.
     token: int | None = dataclasses.field(default=None, compare=False)
     # Who has claimed it, and whether others may have it too.
     listeners: tuple[Listener, ...] = ()
     taken: bool = False
-    rare: bool = False  # It hardly ever happens, so it is worth a call of the host by itself.
+    rare: bool = False  # It hardly ever happens, so it may call the host on its own.
     about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
     # Under `shard_map`: the devices along the outermost axis of lanes.
     devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
@@ -197,7 +197,7 @@ def embeddings(few: tuple[int, ...], many: tuple[int, ...]) -> list[tuple[int, .
 
 
 def length_of(loop: Loop, depth: int) -> int:
-    """How many iterations a loop had that is inside of `depth` others."""
+    """How many iterations a loop made that is nested in `depth` others."""
     return entries(loop.body)[0].meta.times[depth]
 
 

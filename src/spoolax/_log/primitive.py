@@ -79,7 +79,7 @@ def log(
 
 
 def emit(nodes: Sequence[Node]) -> None:
-    """Bind entries, single ones or stacked, for whoever listens outside."""
+    """Bind entries, single or stacked, for the listeners around this code."""
     if nodes:
         leaves, tree = jax.tree.flatten(tuple(nodes))
         log_p.bind(*leaves, tree=tree)
@@ -94,7 +94,7 @@ def logged(eqn: JaxprEqn, values: Sequence[Any] | None = None) -> Nodes:
 
 
 def listeners_of(tree: Any, values: Sequence[Any]) -> list[Listener]:
-    """List those who have claimed entries already, while they were traced."""
+    """List the listeners that claimed entries while they were traced."""
     nodes = jax.tree.unflatten(tree, values)
     return [one for entry in entries(nodes) for one in entry.meta.listeners]
 
@@ -105,8 +105,8 @@ def _abstract_eval(*avals: Any, tree: Any) -> tuple[list[Any], set[LogEffect]]:
 
 
 def _batch(axis_data: Any, values: Sequence[Any], axes: Sequence[Any], *, tree: Any) -> Any:
-    # A batch is one entry with one more lane axis. A call that does not depend on the lane at all
-    # is made once: so does the forward pass under `jacfwd`, which maps over tangents only.
+    # A batch is one entry with one more lane axis. A call that does not depend on the lane
+    # is logged once, as in the forward pass under `jacfwd`, which maps over tangents only.
     if all(axis is None for axis in axes):
         log_p.bind(*values, tree=tree)
         return [], []
@@ -151,7 +151,7 @@ def _transpose(cotangents: Any, *values: Any, tree: Any) -> Any:
 
 
 def _run(*values: Any, tree: Any) -> list[Any]:
-    """Outside of any trace, as when a loop with a tap in it is differentiated there."""
+    """Outside any trace, as when a loop with a tap in it is differentiated there."""
     if listeners_of(tree, values):
         with jax.disable_jit(False):
             jax.jit(lambda *values: log_p.bind(*values, tree=tree))(*values)

@@ -45,7 +45,7 @@ class Origin:
         scan[0] (2,) ('demo',)
     """
 
-    path: str  # The loops around the `log` call, such as "scan[0]/while[1]"; "" outside of loops.
+    path: str  # The loops around the `log` call, such as "scan[0]/while[1]"; "" outside loops.
     iteration: Any  # The iteration of each of them.
     lanes: tuple[int, ...]  # The sizes of the vmaps around it, which are axes of what was logged.
     device: str | tuple[str, ...] | None  # Several under `shard_map`: one for each lane.

@@ -115,7 +115,7 @@ def _widen(x: Any, value: Any) -> Any:
 
 
 def _accumulator(dtype: Any) -> Any:
-    """Half precision is too coarse to add up in."""
+    """Sums in half precision would lose too much."""
     if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
         return jnp.float32
     return dtype
@@ -166,7 +166,7 @@ def _mean_start(value: Any) -> Any:
 
 def _mean_finish(state: Any, count: Any, value: Any) -> Any:
     total, _ = state
-    # Of nothing, it is zero: a NaN would be taken for one of the program's.
+    # The mean of nothing is zero, since a NaN would look like one of the program's.
     return (total / jnp.maximum(count, 1).astype(total.real.dtype)).astype(_averaged(value))
 
 

@@ -1,7 +1,7 @@
 """One key of a `LogDict`, with everything that is known about it.
 
 The axes of its arrays are, from the front: those that `vmap` or `scan` put around a call of
-`spool`; time, if the key is `stacked`; `lanes`, of a `vmap` inside of it; and those of one entry.
+`spool`; time, if the key is `stacked`; `lanes`, of a `vmap` inside it; and those of one entry.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax.arrays import type_text
 from ..errors import MixedKeyError
-from . import reductions as _reduce
+from . import reductions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,14 +107,14 @@ class Series:
         dropped = sum(counts) if counts else None
         return dataclasses.replace(a, value=value, steps=steps, valid=valid, dropped=dropped)
 
-    def fold(self, how: _reduce.How) -> Series:
+    def fold(self, how: reductions.How) -> Series:
         """Fold all entries into one."""
         series = self.time_first()
         mask = None if series.valid is None else jnp.asarray(series.valid)
         lanes = np.shape(series.mask)[1:]
 
-        def folded(x: Any, how: _reduce.How) -> Any:
-            return _reduce.over_rows(how, jnp.asarray(x), mask, lanes)
+        def folded(x: Any, how: reductions.How) -> Any:
+            return reductions.over_rows(how, jnp.asarray(x), mask, lanes)
 
         when = "first" if how == "first" else "last"
         return Series(
@@ -131,7 +132,7 @@ def _types(series: Series) -> str:
 
     def one(x: Any) -> str:
         shape = [size for i, size in enumerate(np.shape(x)) if i != axis]
-        return f"{jnp.asarray(x).dtype}[{','.join(map(str, shape))}]"
+        return type_text(jax.ShapeDtypeStruct(shape, jnp.asarray(x).dtype))
 
     return str(jax.tree.map(one, series.value)).replace("'", "")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from .._jax.arrays import type_text
 from .tables import plain
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def _values(leaf: Any, mask: Any) -> str:
         return np.array2string(
             shown, separator=" ", formatter={"all": str}, max_line_width=10**6
         ).replace("\n", "")
-    shape = ",".join(map(str, numbers.shape))
-    return f"{numbers.dtype}[{shape}]({_ends(leaf, mask)})"
+    return f"{type_text(numbers)}({_ends(leaf, mask)})"
 
 
 def _describe(logs: LogDict, key: str) -> str:
@@ -79,7 +79,7 @@ def _describe(logs: LogDict, key: str) -> str:
 def _array(leaf: Any, mask: Any) -> str:
     if not hasattr(leaf, "dtype"):
         return repr(leaf)
-    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}] = {_ends(leaf, mask)}"
+    return f"{type_text(leaf)} = {_ends(leaf, mask)}"
 
 
 def _ends(leaf: Any, mask: Any) -> str:

@@ -1,4 +1,4 @@
-"""Make a `LogDict` of what was collected: first with static shapes, then of what happened."""
+"""Make a `LogDict` of what was collected: padded to static shapes, then without the padding."""
 
 from __future__ import annotations
 

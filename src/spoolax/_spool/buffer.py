@@ -73,7 +73,7 @@ def push(
 
 
 def finish(buffer: Buffer, overflow: str) -> tuple[Any, Any, Any]:
-    """Return the rows in the order of their coming, which are real, and how many were dropped."""
+    """Return the rows in order, which of them are real, and how many were dropped."""
     rows, pushed, extra = buffer
     capacity = _capacity(rows)
     places = jnp.arange(capacity, dtype=pushed.dtype)
@@ -92,7 +92,7 @@ def finish(buffer: Buffer, overflow: str) -> tuple[Any, Any, Any]:
 
 
 def check_overflow(overflow: str) -> None:
-    """Refuse an overflow rule that does not exist."""
+    """Refuse an unknown overflow rule."""
     if overflow not in OVERFLOW:
         raise LogValueError(
             f"`overflow={overflow!r}` is not known. Use 'last' to keep the newest entries, 'first' "

@@ -147,7 +147,7 @@ class Collecting(Meaning):
 
 
 class _Deferred(Meaning):
-    """Passes on what somebody wants."""
+    """Passes on what anyone wants."""
 
     def __init__(self, options: SpoolOptions) -> None:
         self._options = options

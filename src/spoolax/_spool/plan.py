@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(key: Key, options: SpoolOptions, traced: bool) -> Plan:
-    """Decide about a key. `traced` says that all shapes must be static."""
+    """Decide how to collect a key. If `traced`, all shapes must be static."""
     windowed = options.interval is not None and bool(key.loops)
     if options.reduce is not None and not windowed:
         return Plan(key, reduced=True)
@@ -63,7 +63,7 @@ def make_plan(key: Key, options: SpoolOptions, traced: bool) -> Plan:
             f"Cannot spool {key.name!r}, logged at {key.site}, from inside `jax.lax.while_loop` "
             "in a traced function (under `jax.jit`, `vmap`, `grad`, ...): the number of entries "
             "is unknown until run time. Pass `capacity=` to keep that many, `reduce=` to fold "
-            "them into one, or call the spooled function outside of any trace to get them all."
+            "them into one, or call the spooled function outside any trace to get them all."
         )
     if key.unbounded:
         numbers = sum(math.prod(x.shape) for x in jax.tree.leaves((key.value, key.steps)))

@@ -135,7 +135,7 @@ def collecting(
 
 
 def joined(kept: list[LogDict]) -> LogDict:
-    """All that was kept, one after the other."""
+    """Join what was kept, in order."""
     with jax.enable_x64(True):  # They may come from programs with other settings than ours.
         return sum(kept[1:], kept[0]) if kept else LogDict()
 

@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 def count_entries(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -> int:
-    """Count the entries that a sink would have got."""
+    """Count the entries that a sink would have received."""
     pieces = (piece for part in parts for piece in _pieces(part))
     return sum(len(piece.order) for piece in pieces if wanted(piece.meta) is not None)
 
@@ -45,7 +45,7 @@ def count_entries(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -
 def deliver(
     parts: Sequence[Part], run: Run, sink: Sink, wanted: Callable[[Meta], str | None], when: float
 ) -> Iterator[None]:
-    """Call the sink's callback, and pause after each time.
+    """Call the sink's callback, and yield after each call.
 
     `wanted` says whether the sink wants an entry, and which prefix its keys get.
     """
@@ -148,7 +148,7 @@ def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict
 
 
 def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:
-    """Return a function that makes a LogDict of an entry. It is the price of every entry."""
+    """Return a function that makes a LogDict of an entry. Every entry pays for this."""
     lanes = len(piece.meta.lanes)
     axes = {key: (lanes, _own(value, lanes)) for key, value in piece.data.items()}
     data = [(key, _picker(value)) for key, value in piece.data.items()]

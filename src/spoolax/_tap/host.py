@@ -24,16 +24,16 @@ from .sinks import Sink, failures, raise_all, reports
 
 MOST_BYTES = 64 << 20
 MOST_ENTRIES = 1 << 20
-MANY_BYTES = 4 << 20  # What the worker does not let wait, as it is still in the caches.
+MANY_BYTES = 4 << 20  # More than this does not wait, as it is still in the caches.
 MANY_ENTRIES = 1 << 19
 # The worker competes with the program for the interpreter. So it begins when no chunk has come for
-# so many seconds, or when one is due,
+# this many seconds, or when one is due,
 NAP = 0.005
-# lets the program's threads have a turn after so many seconds of work,
+# lets the program's threads run after this many seconds of work,
 BUSY = 0.001
-# and is not woken for each chunk: it looks by itself, and sleeps after so many naps for nothing.
+# and is not woken for each chunk: it polls, and goes to sleep after this many naps for nothing.
 NAPS = 100
-# When the queue is full, and no entry has been delivered for so long, the program goes on.
+# When the queue is full and nothing has been delivered for this long, the program goes on.
 STUCK = 5.0
 
 
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     deliver: Callable[[], Iterator[None]]  # It pauses after every entry.
     size: int
     entries: int
-    due: float  # It should not wait for longer than until then.
+    due: float  # When it should be delivered at the latest.
     number: int = 0  # Its place among all that were queued.
 
 
@@ -224,7 +224,7 @@ class Host:
             for _ in chunk.deliver():
                 self._progress += 1
                 yield
-        except Exception as error:  # Of our own; those of callbacks do not come here.
+        except Exception as error:  # One of our own: those of callbacks do not get here.
             reports.error("spoolax could not deliver a chunk of entries.", exc_info=error)
             self._broken = self._broken or error
         finally:
@@ -279,7 +279,9 @@ class Host:
         """Wait until what has come by now has been delivered, whatever programs still run."""
         with self._lock:
             self._wait_until_done(self._put)
-            while any(chunk.run.unbounded for chunk in self._queue):  # Of what callbacks started.
+            while any(
+                chunk.run.unbounded for chunk in self._queue
+            ):  # From programs that callbacks started.
                 self._wait_until_done(self._put)
 
     def close(self) -> None:
@@ -320,11 +322,11 @@ def flush() -> None:
 
 
 def _at_exit() -> None:
-    # Whatever fails in a callback has been reported by now.
+    # Errors in callbacks have been reported by now.
     with contextlib.suppress(Exception):
         host.close()
 
 
 atexit.register(_at_exit)
-# The worker is not in a forked child, and neither is what it was to deliver.
+# A forked child has neither the worker nor what it was to deliver.
 os.register_at_fork(after_in_child=host.__init__)  # type: ignore[misc]

@@ -8,13 +8,13 @@ GROWTH = 64  # How many times longer than the last chunk the next one may be.
 
 
 class Pace:
-    """How many iterations the loops of a program made between calls, when last seen."""
+    """How many iterations the loops of a program made between calls the last time."""
 
     def __init__(self) -> None:
         self._limits: dict[str, int] = {}
 
     def first(self) -> int:
-        """How many to begin with: less than any loop got to, in case it has become slower."""
+        """How many to begin with: fewer than any loop reached, in case it has become slower."""
         return max(1, min(list(self._limits.values()), default=1) // 2)
 
     def next(self, loop: str, limit: int, made: int, elapsed: float | None, latency: float) -> int:

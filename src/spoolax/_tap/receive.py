@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Receiver:
-    """Takes in what a program has for a number of taps, and says how long its next chunk may be."""
+    """Takes what a program hands over for its taps, and answers how long its next chunk may be."""
 
     def __init__(self, taps: Sequence[Tap], pace: Pace) -> None:
         self._taps, self._pace = taps, pace
@@ -55,7 +55,7 @@ class Receiver:
             assert sink is not None
             latency = min(latency, sink.latency)
             _put(parts, run, tap, sink, when)
-        run.end_if_asked_to()  # By something that waited for its delivery.
+        run.end_if_asked_to()  # A delivery that we waited for may have asked.
         run.goes_on(loop)
         limit = self._pace.next(loop, limit, made, elapsed, latency)
         return np.array([run.number, limit, *[0] * (len(question) - 2)], np.int32)

@@ -45,11 +45,11 @@ class Sink:
 
     @property
     def title(self) -> str:
-        """What to call it in a sentence."""
+        """Its name in a sentence."""
         return f"The callback {self.name}" if self.owner is None else type(self.owner).__name__
 
     def call(self, run: Run, logs: Any) -> None:
-        """Hand something over. Whatever goes wrong is the sink's affair, not the program's."""
+        """Call the sink. What goes wrong is kept here, and does not reach the program."""
         try:
             self.callback(logs)
         except StopRun as stop:
@@ -60,7 +60,7 @@ class Sink:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Report an error, the first time, and keep it until somebody wants it raised."""
+        """Report the first error, and keep it until it is raised."""
         first = failures.first(self)
         first.failures += 1
         if first.error is None:
@@ -78,7 +78,7 @@ class Sink:
 
 
 class Failures:
-    """Sinks that have failed, and stops that were asked for, until somebody wants to know."""
+    """Sinks that have failed, and stops that were asked for, until they are raised."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

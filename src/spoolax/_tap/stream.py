@@ -1,13 +1,13 @@
-"""Another meaning of `log`: hand entries to the host while the program runs.
+"""The meaning of `log` for `tap`: hand entries to the host while the program runs.
 
-A call of the host costs microseconds, so there is none per entry. Loops fill reels, one for each
+A call to the host costs microseconds, so there is none per entry. Loops fill reels, one for each
 run of `log` calls in their bodies, and pause from time to time to send all of them at once. How
 many iterations there are between pauses is the host's answer to each call: few at first, and then
 as many as keep to the latency that was asked for. Rows of several reels are put back into program
 order by a number that each of them has. Calls are chained by the host's answers, so they arrive in
 order themselves.
 
-What is logged outside of loops, and what is large, is sent at once.
+Entries outside loops, and large ones, are sent at once.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
 
 
 class Tap:
-    """Somebody who listens: what for, and where it goes (None: it depends on the call)."""
+    """A listener that streams: its options, and its sink (None: that of the run)."""
 
     def __init__(self, options: Options, sink: Sink | None) -> None:
         self.options, self.sink = options, sink
 
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-        """Stream what taps have claimed in a part of somebody else's program."""
+        """Stream what taps have claimed in a part of a larger program."""
         outs, _ = stream(jaxpr, survey(jaxpr), args, None, np.array([0, 1], np.int32), Pace())
         return outs
 
@@ -105,7 +105,7 @@ def stream(
 
 
 def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
-    """What a tap is to get."""
+    """What a tap gets."""
 
     def mine(key: str, entry: Entry) -> bool:
         return tap.options.selects(key, entry) if outermost else tap in entry.meta.listeners
@@ -121,7 +121,7 @@ def _claimed(nodes: Nodes, tap: Tap) -> Nodes:
 
 
 def _unclaimed(nodes: Nodes) -> Nodes:
-    """The same entries, as if nobody had chosen them yet."""
+    """The same entries, unclaimed."""
 
     def unclaim(entry: Entry) -> Entry:
         return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))
@@ -143,7 +143,7 @@ class _Streaming(Meaning):
         self._receiver = Receiver([tap for tap, _ in listeners], pace)
         self._groups: dict[str, Group] = {}
         self._interrupted: set[str] = set()  # Outermost loops that send amid iterations.
-        self._calling: set[str] = set()  # Loops that call Python functions of the user's.
+        self._calling: set[str] = set()  # Loops that call the user's Python functions.
         self._rehearsing = False
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
@@ -172,7 +172,7 @@ class _Streaming(Meaning):
     def _windowed(
         self, state: StreamState, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
     ) -> tuple[Nodes, StreamState]:
-        """Let something happen to the windows of every listener; return what comes out of them."""
+        """Do something to the windows of every listener, and return the entries that come out."""
         made: Nodes = ()
         states = []
         for (tap, windows), its_state in zip(self._listeners, state.windows, strict=True):
@@ -256,7 +256,7 @@ class _Streaming(Meaning):
         if self._rehearsing:
             return jnp.int32(1)
         if str(where) in self._calling:
-            # That takes longer than a call of ours, and may fail: nothing should be lost then.
+            # That takes longer than our own call, and may fail: nothing should be lost then.
             return jnp.int32(1)
         room = state.limits[str(where)]
         for name, group in self._own(where):
@@ -298,7 +298,7 @@ class _Streaming(Meaning):
         path = tuple(map(str, where.path))
         return [(name, group) for name, group in self._groups.items() if group.path == path]
 
-    # Calls of the host.
+    # Calls to the host.
 
     def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
         """Send what is in the reels, and then `nodes`, if any of them happened."""
@@ -371,7 +371,7 @@ def _any_happened(nodes: Nodes) -> Any:
 
 
 def _is_urgent(nodes: Nodes) -> bool:
-    """Say whether entries are worth a call of the host by themselves."""
+    """Say whether entries should be sent at once."""
     if _is_rare(nodes):
         return True
     types = [arrays.raw_type(x) for x in jax.tree.leaves(nodes)]

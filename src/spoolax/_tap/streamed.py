@@ -1,6 +1,6 @@
-"""Programs that stream what they log: compiled by themselves, or inside of what surrounds them.
+"""Programs that stream what they log: compiled by themselves, or inside what surrounds them.
 
-A tap inside of another trace cannot be compiled on its own, so it only claims its entries. They go
+A tap inside another trace cannot be compiled on its own, so it only claims its entries. They go
 through whatever JAX does to the program around them; when JAX compiles that, the tap has it
 compiled as a stream.
 """
@@ -34,7 +34,7 @@ class Streamed(Program):
     """One way of calling a tapped function: the same structure and static arguments."""
 
     extra = 1  # The number of the run, and the pace to begin with.
-    steps: tuple[str, ...] = ()  # Given to `call`, and added to every entry, inside of a trace.
+    steps: tuple[str, ...] = ()  # Given to `call`, and added to every entry, inside a trace.
     warns = True  # If the options select nothing.
 
     def __init__(self, tap: Tap, *args: Any) -> None:
@@ -50,7 +50,7 @@ class Streamed(Program):
         if not self.traced:
             *args, begin = args
             return stream(closed, found, args, self._tap, begin, self._pace)
-        # Compiled by itself inside of what surrounds it, so that it is streamed as a whole.
+        # Compiled by itself inside what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
         claiming = _Claiming(_current.value, self.steps, repetitions(found))
         count = len(args) - self.extra
@@ -80,7 +80,7 @@ class Streamed(Program):
         return out
 
 
-# The tap whose function is being traced, inside of another trace. It is part of JAX's cache keys.
+# The tap whose function is being traced inside another trace. It is part of JAX's cache keys.
 _current = jax.make_user_context(default_value=None)
 
 

@@ -86,7 +86,7 @@ def tap(
 def checked_sink(
     callback: Callable[[LogDict], Any], batch: bool, latency: float, overflow: str
 ) -> Sink:
-    """Make a sink, if the options have a meaning."""
+    """Make a sink from checked options."""
     if not callable(callback):
         raise LogTypeError(
             f"The second argument is the callback, but {callback!r} cannot be called. Give the "
@@ -130,7 +130,7 @@ class Tapped(Generic[P, T]):
         functools.update_wrapper(self, f, updated=())
 
     def _around(self, run: Callable[..., Any]) -> Tapped[Any, Any]:
-        """The same for another function: a program that our own function runs by itself."""
+        """Tap a program that our function, a driver, runs itself."""
         other = copy.copy(self)
         other._bind(run)
         return other

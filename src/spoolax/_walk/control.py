@@ -82,7 +82,7 @@ def _scan(
 
 
 def _unrolled(scan: Scan) -> int:
-    """How many iterations to make one, as the user asked, but only if it comes out even."""
+    """How many iterations to unroll: as many as the user asked, if that divides the length."""
     asked = max(1, scan.unroll)
     return asked if asked <= MOST_UNROLLED and scan.length % asked == 0 else 1
 
@@ -194,7 +194,7 @@ def _cond(
     if construct.by_platform:
         raise UnsupportedError(
             f"There is a `spoolax.log` inside `jax.lax.platform_dependent` at "
-            f"{tracing.source_line(eqn)}. Move the `log` call outside of it: return the value and "
+            f"{tracing.source_line(eqn)}. Move the `log` call outside it: return the value and "
             "log it there."
         )
     at_once = any(map(logging_loops.within, construct.programs)) or meaning.commits_before(eqn)
@@ -290,7 +290,7 @@ def _lay_out(branches: Sequence[Nodes]) -> tuple[list[Node], list[list[int]]]:
 
 
 def _fitted(template: Node, node: Node | None) -> Node:
-    """Give a node the mask that its slot calls for; make one that did not happen of None."""
+    """Give a node the mask that its slot needs. None becomes a node that did not happen."""
     if node is None:
         return absent(template)  # type: ignore[no-any-return]
     wants_mask = any(entry.mask is not None for entry in entries([template]))

@@ -42,7 +42,7 @@ def _refuse(
     del invals, state, meaning, where
     raise UnsupportedError(
         f"There is a `spoolax.log` inside `{eqn.primitive}` at {tracing.source_line(eqn)}, and "
-        "spoolax cannot take values out of that construct. Move the `log` call outside of it: "
+        "spoolax cannot take values out of that construct. Move the `log` call outside it: "
         "return the value and log it there."
     )
 

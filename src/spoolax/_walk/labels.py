@@ -1,4 +1,4 @@
-"""Names of loops that have ended, by which what they logged is told apart."""
+"""Names for loops that have ended, to tell apart what they logged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .places import Where
 
 
 def relabelled(nodes: Nodes, where: Where) -> Nodes:
-    """Tell loops that ended here apart from those that ended elsewhere in the same loop."""
+    """Name loops that ended here differently from those that ended elsewhere in the same loop."""
     return _renamed(placed(nodes, where), lambda name: f"{where.ordinal}:{name}")
 
 

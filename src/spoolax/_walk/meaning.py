@@ -45,7 +45,7 @@ class Meaning:
         return bool(logs(eqn))
 
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        """An equation ran that was not looked into."""
+        """An equation ran unchanged."""
 
     def stepped(self, body: Body, state: State, where: Where) -> State:
         """The body of the loop `where` ran once."""
@@ -53,7 +53,7 @@ class Meaning:
         return state
 
     def deferred(self) -> Meaning | None:
-        """The meaning in branches, if their entries may be handed to `log` after them.
+        """The meaning to use in branches, if their entries may be logged after them.
 
         That keeps the state out of the branches, which matters if it is large.
         """
@@ -123,7 +123,7 @@ class PassOn(Meaning):
 
 
 class Collect(Meaning):
-    """Passes every entry on as an output, which is possible outside of while loops only."""
+    """Passes every entry on as an output, which is possible outside while loops only."""
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         if where.unbounded:

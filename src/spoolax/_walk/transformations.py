@@ -12,7 +12,7 @@ log, and hand everything else through:
   changes with every iteration around them, so that nothing can be hoisted; and where partial
   evaluation splits the loop in two, they are logged in one run of their own.
 
-When JAX compiles a construct with entries that a `tap` inside of it has claimed, that tap compiles
+When JAX compiles a construct with entries that a `tap` inside it has claimed, that tap compiles
 it instead.
 """
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from .._jax import tracing
 from .._jax.anatomy import Call, Cond, Loop, Scan, anatomy
+from .._jax.arrays import type_text
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
 from .._log.primitive import log_p
 from .._walk.counts import is_loop
@@ -84,7 +85,7 @@ def address_matches(address: str, pattern: str) -> bool:
 
 
 def reaches(pattern: str, address: str) -> bool:
-    """Say whether a pattern may mean something inside of the loop at an address."""
+    """Say whether a pattern may mean something inside the loop at an address."""
     wanted, parts = pattern.split("/"), address.split("/")
     if "**" in wanted[: len(parts)]:
         return True
@@ -125,7 +126,7 @@ def as_tree(items: list[Item], name: str) -> str:
 def _describe(item: Item) -> str:
     loop = anatomy(item.eqn)
     if not isinstance(loop, Loop):
-        return ", ".join(_type(var.aval) for var in item.eqn.outvars)
+        return ", ".join(type_text(var.aval) for var in item.eqn.outvars)
     avals = [var.aval for var in open_jaxpr(loop.body)[0].outvars]
     if not isinstance(loop, Scan):
         return f"while loop, carry {_types(avals)}"
@@ -135,9 +136,5 @@ def _describe(item: Item) -> str:
 
 
 def _types(avals: Any) -> str:
-    shown = [_type(aval) for aval in avals[:4]]
+    shown = [type_text(aval) for aval in avals[:4]]
     return "(" + ", ".join(shown + (["..."] if len(avals) > 4 else [])) + ")"
-
-
-def _type(aval: Any) -> str:
-    return str(aval.str_short()) if hasattr(aval, "str_short") else str(aval)
