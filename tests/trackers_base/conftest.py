@@ -1,0 +1,17 @@
+"""Loggers of a tracker in memory: what all trackers share, without any of them installed."""
+
+import pytest
+from fake_tracker import Site, ToSite
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+@pytest.fixture
+def make(site, tmp_path):
+    def make(**words):
+        return ToSite(**{"name": "one", "directory": tmp_path, "site": site, **words})
+
+    return make
