@@ -22,7 +22,7 @@ from PIL import Image
 import spoolax
 from spoolax.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
 from spoolax.loggers import MlflowLogger, replay
-from spoolax.loggers.trackers._rows import Row
+from spoolax.loggers.trackers._rows.row import TrackerRow
 from spoolax.testing import LoggerContract
 
 LARGEST = np.finfo(np.float64).max
@@ -75,8 +75,8 @@ class TestMlflowLogger(LoggerContract):
 
 @pytest.fixture
 def make(place, request):
-    words = {"experiment": request.node.name, "directory": place}
-    return lambda **more: MlflowLogger(**{**words, **more})
+    arguments = {"experiment": request.node.name, "directory": place}
+    return lambda **more: MlflowLogger(**{**arguments, **more})
 
 
 def test_everything_that_can_be_shown_arrives(make, tmp_path):
@@ -173,7 +173,7 @@ def test_names_that_would_become_the_same_stay_apart(make):
 
 
 def test_rows_that_mlflow_will_never_take_do_not_hold_up_others(make):
-    with pytest.warns(UnsentWarning, match="did not take 1 row"), make(name="never") as logger:
+    with pytest.warns(UnsentWarning, match="refused 1 row"), make(name="never") as logger:
         logger.log({"x": 0.0}, 0)
         logger.log({"x": 1.0}, 2**63)
         logger.log({"x": 2.0, "语" * 120: "text"}, 2)
@@ -201,17 +201,17 @@ def test_what_is_the_same_is_kept_as_often_as_it_was_logged_though_it_is_replaye
 def one_moment(number, scalars=None, images=None, texts=None):
     """A row of a step that has others, a millisecond after the one before."""
     at = 1.8e9 + number / 1000
-    return Row(0, "step", at, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
+    return TrackerRow(0, "step", at, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
 
 
 def failing(f, *errors):
     """The same function, whose first calls fail, except those with None."""
     left = list(errors)
 
-    def call(*args, **words):
+    def call(*args, **arguments):
         if left and (error := left.pop(0)):
             raise error
-        return f(*args, **words)
+        return f(*args, **arguments)
 
     return call
 
@@ -303,7 +303,7 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, caplog):
     with make(name="other", resume=True, config={"lr": 2}) as logger:  # By its name.
         pass
     assert logger.native.info.run_id == number
-    assert "['lr'] stay as they were" in caplog.text
+    assert "these stay as they were: ['lr']" in caplog.text
 
 
 def test_a_database_is_a_place_on_this_machine(make, place):
@@ -317,9 +317,9 @@ def test_a_database_is_a_place_on_this_machine(make, place):
 def test_wrong_places_are_told_before_the_run(make):
     with pytest.raises(LogValueError, match=r"plain files.*sqlite:///"):
         make(tracking_uri="file:///tmp/mlruns").__enter__()
-    with pytest.raises(LogValueError, match="was told of a server"):
+    with pytest.raises(LogValueError, match="also has a server"):
         make(mode="offline", tracking_uri="http://localhost:1").__enter__()
-    with pytest.raises(LogValueError, match="where the server is"):
+    with pytest.raises(LogValueError, match="has no server"):
         make(mode="online").__enter__()
     with pytest.raises(LogTypeError, match=r"no option `tracking_url`.*`tracking_uri`"):
         make(tracking_url="x").__enter__()
@@ -378,10 +378,10 @@ def server(tmp_path_factory):
 
 
 def test_a_server_that_is_killed_amid_a_run_misses_nothing(server, tmp_path):
-    words = {"experiment": "killed", "name": "one", "tracking_uri": server.url}
+    arguments = {"experiment": "killed", "name": "one", "tracking_uri": server.url}
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnsentWarning)
-        with MlflowLogger(**words, directory=tmp_path, patience=90) as logger:
+        with MlflowLogger(**arguments, directory=tmp_path, patience=90) as logger:
             for i in range(100):
                 logger.log({"x": i, "picture": COLOURS} if i == 50 else {"x": i}, i)
             assert logger.flush()
@@ -400,9 +400,9 @@ def test_a_server_that_is_killed_amid_a_run_misses_nothing(server, tmp_path):
 
 
 def test_what_a_dead_server_missed_can_be_replayed(server, tmp_path):
-    words = {"experiment": "dead", "name": "one", "tracking_uri": server.url}
+    arguments = {"experiment": "dead", "name": "one", "tracking_uri": server.url}
     with pytest.warns(UnsentWarning, match=r"could not send 50 rows \(ConnectionError"):
-        with MlflowLogger(**words, directory=tmp_path, config={"lr": 1}) as logger:
+        with MlflowLogger(**arguments, directory=tmp_path, config={"lr": 1}) as logger:
             for i in range(50):
                 logger.log({"x": i}, i)
             assert logger.flush()

@@ -40,7 +40,7 @@ class TestTensorBoardLogger(LoggerContract):
 
 @pytest.fixture
 def make(tmp_path):
-    return lambda **words: TensorBoardLogger(**{"directory": tmp_path, **words})
+    return lambda **arguments: TensorBoardLogger(**{"directory": tmp_path, **arguments})
 
 
 def test_everything_that_can_be_shown_arrives(make, tmp_path):
@@ -108,7 +108,7 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, tmp_path):
 
 def test_seeds_can_be_gone_on_with(make, tmp_path):
     for _ in range(2):
-        logger, _ = log_seeds(lambda **words: make(resume=True, **words))
+        logger, _ = log_seeds(lambda **arguments: make(resume=True, **arguments))
     assert logger.group == "walk"
     assert len(read(tmp_path / "walk" / "seed-3").Scalars("walk/x")) == 40
 
@@ -121,7 +121,7 @@ def test_tags_keep_their_values(make):
 
 
 def test_a_row_that_cannot_be_written_does_not_repeat_the_others(make, monkeypatch):
-    with pytest.warns(UnsentWarning, match="did not take 1 row"), make() as logger:
+    with pytest.warns(UnsentWarning, match="refused 1 row"), make() as logger:
         for i in range(100):
             logger.log({"x": i}, 2**64 if i == 50 else i)
     found = TestTensorBoardLogger().read(logger)

@@ -38,7 +38,9 @@ class TestWandbLogger(LoggerContract):
 
 @pytest.fixture
 def make(tmp_path):
-    return lambda **words: WandbLogger(**{"project": "tests", "directory": tmp_path, **words})
+    return lambda **arguments: WandbLogger(
+        **{"project": "tests", "directory": tmp_path, **arguments}
+    )
 
 
 def test_everything_that_can_be_shown_arrives(make, tmp_path):
@@ -152,9 +154,9 @@ def test_a_run_that_fails_and_tags(make, tmp_path):
 
 
 def test_what_wandb_does_not_take_is_told_before_the_run(make):
-    for words in ({"project": "a/b"}, {"run_id": "a/b"}, {"tags": ["x" * 100]}):
-        with pytest.raises(LogValueError, match="wandb does not take"):
-            make(**words).__enter__()
+    for arguments in ({"project": "a/b"}, {"run_id": "a/b"}, {"tags": ["x" * 100]}):
+        with pytest.raises(LogValueError, match="wandb does not accept"):
+            make(**arguments).__enter__()
     with pytest.raises(LogTypeError, match=r"no option `id`\. Did you mean `run_id`"):
         make(id="mine").__enter__()
 
@@ -191,11 +193,11 @@ def test_a_run_that_opens_at_the_second_attempt_has_the_id_that_it_says(
     with make() as logger:
         init, failed = logger._wandb.init, []
 
-        def fail_once(**words):
+        def fail_once(**arguments):
             if not failed:
-                failed.append(words["id"])
+                failed.append(arguments["id"])
                 raise OSError("not now")
-            return init(**words)
+            return init(**arguments)
 
         monkeypatch.setattr(logger._wandb, "init", fail_once)
         logger.log({"x": 1}, 0)

@@ -11,7 +11,7 @@ def site():
 
 @pytest.fixture
 def make(site, tmp_path):
-    def make(**words):
-        return ToSite(**{"name": "one", "directory": tmp_path, "site": site, **words})
+    def make(**arguments):
+        return ToSite(**{"name": "one", "directory": tmp_path, "site": site, **arguments})
 
     return make

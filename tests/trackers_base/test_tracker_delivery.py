@@ -9,7 +9,7 @@ import time
 import jax
 import jax.numpy as jnp
 import pytest
-from fake_tracker import ToSite, scalars_only, waiting_files
+from fake_tracker import ToSite, log_seeds, waiting_files
 
 import spoolax
 from spoolax._tap.host import host
@@ -75,7 +75,7 @@ def test_a_tracker_that_goes_away_amid_a_run_misses_nothing(make, site):
 def test_a_slow_tracker_does_not_hold_up_the_program(make, site, tmp_path):
     site.answers.clear()
     with pytest.warns(UnsentWarning, match="could not send 1000 rows"):
-        with make(patience=0.3) as logger:
+        with make(patience=0.05) as logger:
             for i in range(1000):
                 logger.log({"x": i}, i)
             spoolax.flush()  # Does not wait for the tracker.
@@ -100,8 +100,8 @@ def test_a_short_flush_does_not_end_the_patience(make, site):
     site.answers.clear()
     with make() as logger:
         logger.log({"x": 0}, 0)
-        assert not logger.flush(0.1)
-        threading.Timer(0.5, site.answers.set).start()
+        assert not logger.flush(0.05)
+        threading.Timer(0.1, site.answers.set).start()
     assert site.runs["one"].numbers() == [0]
 
 
@@ -114,8 +114,7 @@ def test_who_interrupts_the_end_does_not_wait_for_any_run(make, site):
     begun = time.monotonic()
     with pytest.warns(UnsentWarning, match="could not send 18 rows of 3 runs"):
         with pytest.raises(KeyboardInterrupt), make(name=None, patience=60) as logger:
-            states = jax.vmap(logger.init)(jnp.arange(3))
-            jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+            log_seeds(logger)
             spoolax.flush()
             waits = iter([interrupted])
             wait = logger._outbox.wait
@@ -221,7 +220,7 @@ def test_rows_in_the_memory_of_a_tracker_that_hangs_are_not_lost(make, site, tmp
             go_on.wait(20)
 
     with pytest.warns(UnsentWarning, match="could not send 4 rows"):
-        with Hangs(site=site, directory=tmp_path, patience=0.5) as logger:
+        with Hangs(site=site, directory=tmp_path, patience=0.1) as logger:
             for i in range(4):
                 logger.log({"x": i}, i)
                 if i == 1:
@@ -239,7 +238,7 @@ def test_who_interrupts_the_end_keeps_what_was_logged(make, site, tmp_path, monk
 
     def interrupted(self):
         monkeypatch.setattr(type(host), "wait", wait)
-        threading.Timer(0.1, release.set).start()
+        threading.Timer(0.02, release.set).start()
         raise KeyboardInterrupt
 
     site.is_away.set()

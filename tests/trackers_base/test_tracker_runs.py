@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fake_tracker import Site, ToSite, scalars_only, waiting_files
+from fake_tracker import Site, ToSite, log_seeds, scalars_only, waiting_files
 
 import spoolax
 from spoolax.errors import (
@@ -46,13 +46,12 @@ def test_a_run_that_fails_does_not_hold_up_the_others(make, site):
             super().send(rows)
 
         def finish(self, failed):
-            time.sleep(0.1)
+            time.sleep(0.02)
             super().finish(failed)
 
     with pytest.warns(UnsentWarning, match=r"could not send 6 rows \(RuntimeError: not this one"):
         with OneIsWrong(site=site, directory=make().directory) as logger:
-            states = jax.vmap(logger.init)(jnp.arange(3))
-            jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+            log_seeds(logger)
     assert [len(site.runs[f"seed-{i}"].rows) for i in range(3)] == [6, 6, 0]
     assert [site.runs[f"seed-{i}"].ended for i in range(3)] == ["well", "well", None]
 
@@ -121,8 +120,7 @@ def test_seeds_that_are_refused_are_told_once(make, site, tmp_path, caplog):
 
     with pytest.warns(UnsentWarning), pytest.raises(Exception, match="no such project"):
         with Refusing(site=site, directory=tmp_path) as logger:
-            states = jax.vmap(logger.init)(jnp.arange(3))
-            jax.vmap(lambda s, x: logger.tap(scalars_only, s)(x))(states, jnp.arange(3.0))
+            log_seeds(logger)
             assert not logger.flush(1)
     told = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 1
@@ -154,11 +152,12 @@ def test_a_run_that_fails_is_said_to_have(make, site):
 def test_every_seed_has_a_run_with_what_is_its_own(make, site):
     def train(key):
         def body(x, i):
-            x = x + jax.random.normal(jax.random.fold_in(key, i))
+            x = jnp.sin(x)
             spoolax.log({"x": x}, step=i, episode=i // 5)
             return x, x
 
-        return jax.lax.scan(body, jnp.float32(0), jnp.arange(20))[1]
+        start = jax.random.key_data(key)[0].astype(jnp.float32)
+        return jax.lax.scan(body, start, jnp.arange(20))[1]
 
     keys = jax.random.split(jax.random.key(0), 5)
     with make(name="walk", config={"lr": 1, "seed": 42}) as logger:
