@@ -26,11 +26,28 @@ OUR_NAMES = {  # For what trackers call it.
 }
 
 
-def check_strings(**arguments: Any) -> None:
-    """Raise an error if one of them is neither None nor a string, or is empty."""
-    for name, value in arguments.items():
-        if value is not None and (not isinstance(value, str) or not value):
-            raise LogTypeError(f"`{name}` must be a string, not {value!r}.")
+def checked_string(argument: str, value: Any) -> str | None:
+    """A string that is not empty, or None."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise LogTypeError(f"`{argument}` must be a string, not {value!r}.")
+    return None if value is None else escape_surrogates(value)
+
+
+def checked_project(project: Any, experiment: Any) -> str | None:
+    """The project, which may be given under either name."""
+    if project is not None and experiment is not None and project != experiment:
+        raise LogValueError(
+            f"`project={project!r}` and `experiment={experiment!r}` mean the same: give one."
+        )
+    return checked_string("project", project or experiment)
+
+
+def checked_mode(mode: Any, modes: tuple[str, ...], title: str) -> str | None:
+    """One of the modes that a tracker has, or None."""
+    if mode is not None and mode not in modes:
+        known = " or ".join(map(repr, modes))
+        raise LogValueError(f"{title} has no `mode={mode!r}`: use {known}.")
+    return None if mode is None else str(mode)
 
 
 def check_options(options: Iterable[str], logger: type, tracker: Iterable[str], where: str) -> None:
@@ -73,14 +90,21 @@ def checked_tags(tags: Any) -> dict[str, str]:
     }
 
 
-def checked_resume(resume: Any) -> str:
-    """One of `RESUME`."""
+def checked_resume(resume: Any, run: Any) -> str:
+    """One of `RESUME`; to resume anything, there must be something to find the `run` by."""
     if resume is None or isinstance(resume, bool):
-        return "allow" if resume else "never"
-    if resume not in RESUME:
+        how = "allow" if resume else "never"
+    elif resume in RESUME:
+        how = str(resume)
+    else:
         known = ", ".join(map(repr, RESUME))
         raise LogValueError(f"`resume={resume!r}` is not known: use True, False, {known}.")
-    return str(resume)
+    if how != "never" and not run:
+        raise LogValueError(
+            f"`resume={resume!r}` does not say which run to resume: give the `run_id`, or the "
+            "`name`, that it had."
+        )
+    return how
 
 
 def json_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ..._logdict.logdict import LogDict
 from ..._tap.host import host
-from ...errors import LoggerStateError, LogValueError, TrackerError
+from ...errors import LoggerStateError, TrackerError
 from .._protocol.entries import steps_of
 from .._protocol.frequency import Frequency
 from .._protocol.paths import StrPath, writable
@@ -25,23 +25,23 @@ from .._protocol.runs import RunInfo
 from .._protocol.writing import Viewer, WritingLogger
 from ._arguments import (
     check_options,
-    check_strings,
+    checked_mode,
     checked_patience,
+    checked_project,
     checked_resume,
+    checked_string,
     checked_tags,
     json_arguments,
 )
 from ._config import plain_config
-from ._delivery import unsent_directory
 from ._delivery.channel import Channel
 from ._delivery.outbox import Outbox
 from ._delivery.report import warn_about
 from ._delivery.timing import Timing
-from ._delivery.unsent_directory import UnsentDirectory
+from ._delivery.unsent_directory import DEFAULT_NAME, UnsentDirectory
 from ._delivery.unsent_file import UnsentFile
 from ._rows.builder import RowBuilder
 from ._rows.row import TrackerRow, row_to_json
-from ._rows.surrogates import escape_surrogates
 
 PATIENCE = 30.0
 
@@ -121,34 +121,20 @@ class TrackerLogger(WritingLogger):
         **options: Any,
     ) -> None:
         super().__init__(view=view, every=every)
-        if project is not None and experiment is not None and project != experiment:
-            raise LogValueError(
-                f"`project={project!r}` and `experiment={experiment!r}` mean the same: give one."
-            )
-        check_strings(name=name, project=project or experiment, group=group, run_id=run_id)
-        if mode is not None and mode not in self.modes:
-            known = " or ".join(map(repr, self.modes))
-            raise LogValueError(f"{self.title} has no `mode={mode!r}`: use {known}.")
-        self.name, self.group, self._given_id, self.given_project = (
-            given and escape_surrogates(given)
-            for given in (name, group, run_id, project or experiment)
-        )
+        self.name, self.group = checked_string("name", name), checked_string("group", group)
+        self._given_id = checked_string("run_id", run_id)
+        self.given_project = checked_project(project, experiment)
         self.project = self.given_project or "spoolax"
         self.config = plain_config(config)
         self.tags = checked_tags(tags)
-        self.resume = checked_resume(resume)
+        self.resume = checked_resume(resume, run_id or name)
         self.unique = uuid.uuid4().hex[:12]  # Tells it from runs of the same name.
-        if self.resume != "never" and not (run_id or name):
-            raise LogValueError(
-                f"`resume={resume!r}` does not say which run to resume: give the `run_id`, or the "
-                "`name`, that it had."
-            )
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
-        self.mode, self.options = mode, options
+        self.mode, self.options = checked_mode(mode, self.modes, self.title), options
         self._builder = RowBuilder(histograms, images, self.distinct_times)
         self.given_patience = None if patience is None else checked_patience(patience)
         self._patience = PATIENCE if self.given_patience is None else self.given_patience
-        default = (self.directory or Path()) / unsent_directory.NAME
+        default = (self.directory or Path()) / DEFAULT_NAME
         self._unsent_directory = UnsentDirectory(Path(spill).expanduser() if spill else default)
         self._existing: UnsentFile | None = None  # The file that `replay` resumes.
         self._outbox = Outbox(f"spoolax-{type(self).__name__}", self._timing)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-NAME = "spoolax-unsent"  # Unless the user chose another one.
+DEFAULT_NAME = "spoolax-unsent"  # Unless the user chose another one.
 
 
 class UnsentDirectory:
@@ -23,6 +23,6 @@ class UnsentDirectory:
 
     def remove_if_empty(self) -> None:
         """Remove the directory if it is ours, and nothing is left in it."""
-        if self._path.name == NAME:
+        if self._path.name == DEFAULT_NAME:
             with contextlib.suppress(OSError):
                 self._path.rmdir()

@@ -26,7 +26,7 @@ def header_position(position: int) -> bytes:
 
 
 def parse_header(line: bytes) -> tuple[dict[str, Any], int] | None:
-    """The run and the position; None if the line is no header."""
+    """The run and the position; None if the line is not a header."""
     try:
         found = json.loads(line)
         run, sent = found["_run"], int(found["_sent"])

@@ -108,5 +108,5 @@ class UnsentRows:
 
 
 def rows_text(count: int) -> str:
-    """A number of rows in words: "1 row", "2 rows"."""
+    """A number of rows as text: "1 row", "2 rows"."""
     return "1 row" if count == 1 else f"{count} rows"
