@@ -19,9 +19,16 @@ class Site:
         self.answers = threading.Event()
         self.answers.set()
         self.calls = 0
+        self._called = threading.Condition()
+
+    def wait_for_calls(self, count):
+        with self._called:
+            assert self._called.wait_for(lambda: self.calls >= count, 20)
 
     def ask(self):
-        self.calls += 1
+        with self._called:
+            self.calls += 1
+            self._called.notify_all()
         assert self.answers.wait(20)
         if self.is_away.is_set():
             raise ConnectionError("nobody is there")

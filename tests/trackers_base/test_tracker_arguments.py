@@ -28,6 +28,7 @@ def test_a_configuration_becomes_plain():
         "optimizer": Optimizer(),
         "size": np.int64(3),
         "scale": jnp.bfloat16(0.5),
+        "long": np.longdouble(0.25),
         "key": jax.random.key(1),
         "activation": jax.nn.relu,
         "big": np.zeros((50, 50)),
@@ -36,6 +37,7 @@ def test_a_configuration_becomes_plain():
     plain = plain_config(config)
     assert plain["optimizer"] == {"lr": 1e-3, "betas": [0.9, 0.999]}
     assert (plain["size"], plain["scale"], plain["key"]) == (3, 0.5, [0, 1])
+    assert plain["long"] == 0.25
     assert plain["activation"] == "relu"
     assert plain["big"] == "float64[50,50]"
     json.dumps(plain)

@@ -27,8 +27,7 @@ def test_a_file_that_was_removed_is_there_again_though_the_tracker_does_not_answ
             logger.log({"x": 0}, 0)
             logger.log({"x": 1}, 1)
             spoolax.flush()
-            while not site.calls:
-                time.sleep(0.01)
+            site.wait_for_calls(1)
             logger._channel.unsent.file.path.unlink()
     assert len(waiting_files(logger.directory)) == 1
     site.answers.set()
@@ -49,8 +48,7 @@ def test_a_tracker_that_is_away_gets_everything_when_it_is_back(make, site, capl
         for i in range(10):
             logger.log({"x": i}, i)
         spoolax.flush()
-        while site.calls < 2:
-            time.sleep(0.01)
+        site.wait_for_calls(2)
         assert not site.runs
         site.is_away.clear()
     assert site.runs["one"].numbers() == list(range(10))
@@ -289,8 +287,7 @@ def test_reports_are_those_of_spoolax(make, site, caplog):
     site.is_away.set()
     with caplog.at_level(logging.INFO, "spoolax"), make() as logger:
         logger.log({"x": 1}, 0)
-        while site.calls < 1:
-            time.sleep(0.01)
+        site.wait_for_calls(1)
         site.is_away.clear()
     assert [record.name for record in caplog.records] == ["spoolax", "spoolax"]
     assert "is sending again" in caplog.records[1].message

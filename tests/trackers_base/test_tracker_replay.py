@@ -13,10 +13,12 @@ import spoolax
 from spoolax import loggers
 from spoolax.errors import (
     LogFileError,
+    LogTypeError,
     LogValueError,
     UnsentWarning,
 )
 from spoolax.loggers import replay
+from spoolax.loggers.trackers._replay import TRACKERS
 
 
 def test_any_byte_may_be_in_a_file(make, site, tmp_path):
@@ -175,3 +177,17 @@ def test_what_is_replayed_may_get_other_arguments_and_another_class(make, site, 
     assert site.runs["one"].project == "copy"
     assert replay(left, site=site, experiment="another") == 1
     assert site.runs["one"].project == "another"
+
+
+def test_trackers_are_known_by_name(site, tmp_path):
+    """Those of spoolax by that of the tracker, too; and classes of somebody's own."""
+    path = tmp_path / "log.jsonl"
+    with loggers.JsonlLogger(path) as logger:
+        logger.log({"x": 1}, 0)
+    assert replay(path, to="ToSite", name="one", site=site, directory=tmp_path) == 1
+    assert site.runs["one"].numbers() == [1]
+    for name, kind in TRACKERS.items():
+        assert kind is getattr(loggers, kind.__name__)
+        assert kind.title.lower() == name
+    with pytest.raises(LogTypeError, match="'nothing' is not a known tracker: use one of 'mlflow'"):
+        replay(path, to="nothing")
