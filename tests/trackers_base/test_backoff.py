@@ -48,7 +48,7 @@ def test_what_fails_for_days_is_still_tried(clock):
     assert backoff.remaining() == 30.0
 
 
-def test_time_that_passes_counts_and_who_asks_need_not_wait(clock):
+def test_a_pause_passes_and_can_be_cut_short(clock):
     backoff = Backoff(1.0, 30.0, clock)
     assert backoff.remaining() == 0.0
     backoff.failed(OSError("away"))
@@ -58,7 +58,7 @@ def test_time_that_passes_counts_and_who_asks_need_not_wait(clock):
     assert (backoff.remaining(), backoff.failures) == (0.0, 1)
 
 
-def test_what_works_begins_anew(clock):
+def test_a_success_resets_the_pauses(clock):
     backoff = Backoff(1.0, 30.0, clock)
     error = OSError("away")
     for _ in range(3):

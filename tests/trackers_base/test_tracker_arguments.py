@@ -52,12 +52,12 @@ def test_long_names_and_odd_ones_are_fine(make, site):
     assert site.runs["学" * 90].numbers() == [1]
 
 
-def test_keys_are_not_shown(make):
+def test_api_keys_are_not_shown(make):
     logger = make(run_id="mine", api_key="secret")
     assert repr(logger) == "<ToSite(name='one', project='spoolax', run_id='mine'), new>"
 
 
-def test_to_resume_needs_to_know_what(make):
+def test_resuming_needs_a_run_to_resume(make):
     with pytest.raises(LogValueError, match="which run to resume"):
         make(name=None, resume=True)
     assert make(resume=True).run_id == "one"

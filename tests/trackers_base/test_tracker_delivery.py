@@ -80,7 +80,7 @@ def test_a_slow_tracker_does_not_hold_up_the_program(make, site, tmp_path):
             assert not site.runs
     assert len(waiting_files(tmp_path)) == 1
     site.answers.set()
-    assert logger._channel.over.wait(10)  # What was under way when it was closed.
+    assert logger._channel.over.wait(10)  # What was on its way when it was closed.
     assert len(waiting_files(tmp_path)) == 1
 
 
@@ -103,7 +103,7 @@ def test_a_short_flush_does_not_end_the_patience(make, site):
     assert site.runs["one"].numbers() == [0]
 
 
-def test_who_interrupts_the_end_does_not_wait_for_any_run(make, site):
+def test_an_interrupt_at_the_end_waits_for_no_run(make, site):
     site.answers.clear()
 
     def interrupted(*args):
@@ -154,7 +154,7 @@ def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path):
 
 
 def test_rows_before_a_refused_one_are_not_sent_again(make, site):
-    """Though the tracker goes away while it is found out which of them it refuses."""
+    """Even if the tracker goes away while we find out which of them it refuses."""
 
     class Interrupted(ToSite):
         def send(self, rows):
@@ -177,7 +177,7 @@ def test_rows_in_the_memory_of_a_tracker_that_is_given_up_are_not_lost(
     make, site, tmp_path, can_finish
 ):
     class Slow(ToSite):
-        """Keeps rows for itself, until it is asked for them."""
+        """Keeps rows in memory until it is closed."""
 
         lag = 1000.0
         kept = ()
@@ -230,8 +230,8 @@ def test_rows_in_the_memory_of_a_tracker_that_hangs_are_not_lost(make, site, tmp
     assert site.runs["one"].numbers() == [0, 1, 2, 3]
 
 
-def test_who_interrupts_the_end_keeps_what_was_logged(make, site, tmp_path, monkeypatch):
-    """Though it is still on its way to the file."""
+def test_an_interrupt_at_the_end_keeps_what_was_logged(make, site, tmp_path, monkeypatch):
+    """Even if it is still on its way to the file."""
     wait, release = type(host).wait, threading.Event()
 
     def interrupted(self):
@@ -252,7 +252,7 @@ def test_who_interrupts_the_end_keeps_what_was_logged(make, site, tmp_path, monk
     assert replay(left, site=site) == 100
 
 
-def test_the_file_says_that_the_run_is_there_whichever_was_there_first(make, site):
+def test_the_file_says_that_the_run_exists_whichever_was_there_first(make, site):
     with make() as logger:
         _ = logger.native
         logger.log({"x": 1}, 0)
@@ -271,7 +271,7 @@ def test_a_tracker_that_exits_is_one_that_is_away(make, site, monkeypatch):
     assert site.runs["one"].numbers() == [1]
 
 
-def test_many_rows_on_the_way_are_no_many_in_memory(make, site):
+def test_rows_on_their_way_are_not_in_memory(make, site):
     """They are in the file."""
     site.is_away.set()
     with make() as logger:

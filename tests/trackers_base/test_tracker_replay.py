@@ -84,7 +84,7 @@ with Hanging(directory=sys.argv[1]) as logger:
     assert site.runs["one"].numbers() == list(range(50, 100))
 
 
-def test_lines_that_are_no_rows_are_put_aside(make, site, tmp_path):
+def test_lines_that_are_not_rows_are_put_aside(make, site, tmp_path):
     site.is_away.set()
     with pytest.warns(UnsentWarning, match="could not send 2 rows"), make() as logger:
         logger.log({"x": 0}, 0)
@@ -129,7 +129,7 @@ def test_any_jsonl_file_can_be_sent(make, site, tmp_path):
     assert path.exists()
 
 
-def test_entries_of_a_jsonl_file_become_what_they_would_be(make, site, tmp_path, caplog):
+def test_entries_of_a_jsonl_file_become_the_same_rows(make, site, tmp_path, caplog):
     path = tmp_path / "log.jsonl"
     names = ("_texts", "_steps", "_histograms", "_images", "_axis")
     with loggers.JsonlLogger(path) as logger:
@@ -180,7 +180,7 @@ def test_what_is_replayed_may_get_other_arguments_and_another_class(make, site, 
 
 
 def test_trackers_are_known_by_name(site, tmp_path):
-    """Those of spoolax by that of the tracker, too; and classes of somebody's own."""
+    """Built-in ones by the name of the tracker, and any class by its own."""
     path = tmp_path / "log.jsonl"
     with loggers.JsonlLogger(path) as logger:
         logger.log({"x": 1}, 0)

@@ -109,7 +109,7 @@ def test_images_are_bytes_or_named_or_tagged():
     assert row_of({"x": odd}, images="x").images["x"].tolist() == [[0, 255], [0, 255]]
 
 
-def test_what_is_no_image_is_logged_as_numbers_and_said_once(caplog):
+def test_what_is_not_an_image_is_logged_as_numbers_with_one_warning(caplog):
     builder = RowBuilder(16, "x")
     for _ in range(2):
         row = builder.row(Record(0, {"x": np.zeros((3, 8, 8)), "loss": 1.0}))
@@ -140,7 +140,7 @@ def test_values_whose_names_meet_are_all_kept():
     }
 
 
-def test_values_of_all_kinds_may_be_called_as_a_step_or_as_what_is_said_of_others():
+def test_values_of_all_kinds_may_have_the_name_of_a_step_or_of_a_summary():
     image, many = np.eye(4, dtype=np.uint8), np.array([np.nan, *range(20)])
     assert row_of({"step": "hello"}).texts == {"value/step": "hello"}
     assert list(row_of({"step": image}).images) == ["value/step"]
@@ -151,7 +151,7 @@ def test_values_of_all_kinds_may_be_called_as_a_step_or_as_what_is_said_of_other
     assert (row.scalars["w/mean"], row.scalars["value/w/mean"]) == (7.0, 9.5)
 
 
-def test_what_nobody_can_write_is_spelled_out():
+def test_what_cannot_be_encoded_is_spelled_out():
     row = row_of({"a\ud800": 1.0, "text": "b\udfff", "void": np.void(b"ab"), "huge": 10**5000})
     assert row.scalars == {"a\\ud800": 1.0, "huge": np.inf}
     assert row.texts["text"] == "b\\udfff"
@@ -172,7 +172,7 @@ def test_lanes_are_neither_height_nor_width(make, site):
     assert alone.images["b"].shape == (4, 5)
 
 
-def test_steps_that_are_not_always_whole_are_values_throughout():
+def test_steps_that_are_not_always_integers_are_values_throughout():
     builder = RowBuilder(16, ())
     found = [builder.row(Record(step, {"x": 1.0}, {"t": step})) for step in (0.5, 1, 1.5)]
     assert [steps_to_log(row) for row in found] == [{"t": 0.5}, {"t": 1.0}, {"t": 1.5}]
@@ -184,7 +184,7 @@ def test_steps_that_are_not_always_whole_are_values_throughout():
     assert (lanes.step, lanes.steps) == (2, {"step": 2})  # The last one that logged.
 
 
-def test_rows_of_one_step_can_be_kept_apart():
+def test_rows_of_one_step_can_have_distinct_times():
     builder = RowBuilder(16, (), distinct_times=True)
     found = [builder.row(Record(step, {"x": 1.0}, time=5.0)) for step in [0, 0, 1] * 10_000]
     assert (

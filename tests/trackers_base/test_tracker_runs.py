@@ -84,7 +84,7 @@ def test_loggers_with_arguments_of_their_own_have_seeds(site, tmp_path):
     assert [run.run_id for run in site.runs.values()] == ["id-0", "id-1"]
 
 
-def test_a_run_that_could_not_be_closed_is_told(make, site):
+def test_a_run_that_could_not_be_closed_is_reported(make, site):
     with pytest.warns(UnsentWarning, match="could not close its run .*nobody is there"):
         with make() as logger:
             logger.log({"x": 1}, 0)
@@ -93,7 +93,7 @@ def test_a_run_that_could_not_be_closed_is_told(make, site):
     assert site.runs["one"].numbers() == [1]
 
 
-def test_a_process_that_was_forked_leaves_the_run_alone(make, site, monkeypatch):
+def test_a_forked_process_leaves_the_run_alone(make, site, monkeypatch):
     with make() as logger:
         logger.log({"x": 1}, 0)
         assert logger.flush()
@@ -113,7 +113,7 @@ def test_what_fails_before_it_logs_anything_has_no_run(make, site, tmp_path):
     assert not waiting_files(tmp_path)
 
 
-def test_seeds_that_are_refused_are_told_once(make, site, tmp_path, caplog):
+def test_seeds_that_are_refused_are_reported_once(make, site, tmp_path, caplog):
     class Refusing(ToSite):
         def connect(self):
             raise ValueError("there is no such project")
@@ -141,7 +141,7 @@ def test_a_run_that_cannot_be_opened_is_an_error_at_the_end(make, site, tmp_path
     assert len(waiting_files(tmp_path)) == 1
 
 
-def test_a_run_that_fails_is_said_to_have(make, site):
+def test_a_run_that_fails_is_marked_as_failed(make, site):
     with pytest.raises(ZeroDivisionError), make() as logger:
         logger.log({"x": 1}, 0)
         _ = 1 / 0
@@ -173,13 +173,13 @@ def test_every_seed_has_a_run_with_what_is_its_own(make, site):
         ]
 
 
-def test_a_run_without_entries_is_opened_nevertheless(make, site):
+def test_a_run_without_entries_is_opened_as_well(make, site):
     with make():
         pass
     assert site.runs["one"].ended == "well"
 
 
-def test_the_object_of_the_tracker_can_be_had(make, site):
+def test_the_trackers_own_object_is_available(make, site):
     with make() as logger:
         assert logger.native == []
         assert list(site.runs) == ["one"]
@@ -193,14 +193,14 @@ def test_the_object_of_the_tracker_can_be_had(make, site):
             _ = logger.native
 
 
-def test_seeds_that_could_not_be_sent_are_told_once(make, site, tmp_path):
+def test_seeds_that_could_not_be_sent_are_reported_once(make, site, tmp_path):
     site.is_away.set()
     with pytest.warns(UnsentWarning) as caught:
         with make(name=None) as logger:
             jax.vmap(lambda x: logger.tap(scalars_only, logger.init(x.astype(int)))(x))(
                 jnp.arange(3.0)
             )
-            assert sorted(logger.runs) == [0, 1, 2]  # They are there as soon as they are asked for.
+            assert sorted(logger.runs) == [0, 1, 2]  # Whoever asks for them waits for them.
     (told,) = caught
     assert "could not send 18 rows of 3 runs" in str(told.message)
     assert str(tmp_path / "spoolax-unsent") + "'" in str(told.message)

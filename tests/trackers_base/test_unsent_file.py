@@ -70,7 +70,7 @@ def test_what_a_tracker_may_still_have_in_memory_is_not_counted_as_sent(tmp_path
         unsent.append(f'{{"_step": {i}}}\n')
         unsent.mark_sent(unsent.read(10))
     assert after_a_crash() == [1, 2, 3]
-    # Neither does the file grow, nor is anything forgotten, when it is made smaller.
+    # When the file is made smaller, it does not grow, and nothing is lost.
     for i in range(4, 50):
         now[0] = 2.0 * i
         unsent.append(f'{{"_step": {i}, "text": "{"x" * 200_000}"}}\n')
@@ -85,7 +85,7 @@ def test_what_a_tracker_may_still_have_in_memory_is_not_counted_as_sent(tmp_path
     st.lists(st.tuples(st.sampled_from(["append", "send", "wait"]), st.integers(1, 8)), max_size=60)
 )
 def test_whatever_happens_to_a_file_nothing_is_lost_or_repeated(actions):
-    """A model: rows that were appended, those handed over and when, and those that are safe."""
+    """A model: rows that were appended, those sent and when, and those that are safe."""
     now, appended, handed = 0.0, 0, []
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr("spoolax.loggers.trackers._delivery.unsent_file.LARGE", 300)
@@ -133,7 +133,7 @@ def test_a_file_that_was_removed_is_there_again(tmp_path):
     again.close()
 
 
-def test_a_file_that_could_not_be_begun_leaves_nothing(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_created_leaves_nothing(tmp_path, monkeypatch):
     def full(*args):
         raise OSError("no space left")
 
@@ -159,8 +159,8 @@ def test_a_position_that_cannot_be_written_is_written_later(tmp_path, monkeypatc
     again.close()
 
 
-def test_a_file_is_replaced_by_a_shorter_one_at_once(tmp_path, monkeypatch):
-    """Whatever write or rename of it is the last one before a crash, no row is missing."""
+def test_a_file_is_replaced_by_a_shorter_one_atomically(tmp_path, monkeypatch):
+    """Whichever write or rename is the last one before a crash, no row is missing."""
     monkeypatch.setattr("spoolax.loggers.trackers._delivery.unsent_file.LARGE", 50)
     now, states = [0.0], []
     unsent = UnsentFile(tmp_path / "rows.jsonl", {}, lag=5.0, clock=lambda: now[0])
@@ -206,7 +206,7 @@ def test_rows_longer_than_a_read_come_whole(tmp_path):
     unsent.close()
 
 
-def test_a_file_that_another_process_has_just_sent_is_not_made_again(make, site, tmp_path):
+def test_a_file_that_another_process_has_just_sent_is_not_created_again(make, site, tmp_path):
     with pytest.raises(FileNotFoundError):
         UnsentFile(tmp_path / "gone.jsonl")
     assert not (tmp_path / "gone.jsonl").exists()

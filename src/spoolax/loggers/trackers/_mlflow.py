@@ -67,7 +67,7 @@ class MlflowLogger(TrackerLogger):
             # MLflow would retry for minutes, and we retry ourselves. Only this variable stops it.
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         else:
-            # Else MLflow imports it when it opens the run, which takes seconds.
+            # MLflow would import this while it opens the run, which takes seconds.
             with contextlib.suppress(MissingExtraError):
                 load("mlflow.store.tracking.sqlalchemy_store", "MlflowLogger", "mlflow")
             if self.given_patience is None:
