@@ -3,6 +3,8 @@
 import pytest
 from fake_tracker import Site, ToSite
 
+collect_ignore = ["conftest.py"]  # It has no doctests, and there are others of that name.
+
 
 @pytest.fixture
 def site():
