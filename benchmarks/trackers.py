@@ -1,7 +1,7 @@
 """Trackers: scalars per second, and what a call costs the thread of the user's loop.
 
-Next to it is what one does without spoolax: the tracker's own function, for every scalar, in the
-loop. Opening and closing a run is not counted.
+For comparison, there is the way without spoolax: the tracker's own function, called in the loop for
+every scalar. The time to open and close a run does not count.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def many(count):
 
 
 def loop(count, log):
-    """Run a Python loop; return the seconds that `log` took of it."""
+    """Run a Python loop; return how many seconds of it `log` took."""
     state, spent = {name: jnp.float32(i) for i, name in enumerate(NAMES)}, 0.0
     for i in range(count):
         state = step(state)
@@ -161,7 +161,7 @@ def main():
         directory = tempfile.mkdtemp()
         found = {way: [] for way in WAYS}
         with contextlib.redirect_stdout(io.StringIO()):
-            for _ in range(1 + ROUNDS):  # The first is to get warm.
+            for _ in range(1 + ROUNDS):  # The first one warms up.
                 for way, run in WAYS.items():
                     found[way].append(run(tracker, directory))
         for way, times in found.items():

@@ -4,8 +4,8 @@
     python examples/seeds.py wandb      # or for wandb, mlflow or trackio
 
 The agent learns to balance a pole on a cart (actor-critic, with advantages as in PPO). Training is
-a pure function of a key: `jax.jit(jax.vmap(train))(keys)`. Logging to a run of its own for every
-key takes two lines: `state = logger.init(key)`, and `logger.tap(train, state)(key)`.
+a pure function of a key: `jax.jit(jax.vmap(train))(keys)`. It takes two lines to log every key to a
+run of its own: `state = logger.init(key)`, and `logger.tap(train, state)(key)`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LOOK = {
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What can be changed."""
+    """The hyperparameters."""
 
     updates: int = 200
     carts: int = 16
@@ -47,7 +47,7 @@ class Config:
 
 
 def push(cart, action):
-    """Move a cart with a pole for a fiftieth of a second: position, angle, and how they change."""
+    """Move a cart with a pole by 0.02 s: its position and velocity, angle and angular velocity."""
     _, v, angle, turn = cart
     force = jnp.where(action == 1, 10.0, -10.0)
     sin, cos = jnp.sin(angle), jnp.cos(angle)
@@ -58,12 +58,12 @@ def push(cart, action):
 
 
 def fallen(cart, age):
-    """Whether the pole fell, the cart left, or it went on for long enough."""
+    """Whether the pole fell, the cart left the track, or the episode is long enough."""
     return (jnp.abs(cart[0]) > 2.4) | (jnp.abs(cart[2]) > 0.21) | (age >= 500)
 
 
 def make_net(key, width):
-    """Two hidden layers; two actions and a value come out."""
+    """Make a network with two hidden layers, whose outputs are two actions and a value."""
     sizes = [4, width, width, 3]
     keys = jax.random.split(key, len(sizes) - 1)
     return [
@@ -81,10 +81,10 @@ def apply_net(net, cart):
 
 
 def make_train(config):
-    """Make the training: a pure function of a key."""
+    """Make the training function: a pure function of a key."""
 
     def play(net, carry, key):
-        """One step of one cart."""
+        """Play one step with one cart."""
         cart, age = carry
         act, reset = jax.random.split(key)
         logits, value = apply_net(net, cart)
@@ -150,7 +150,7 @@ def make_train(config):
 
 
 def adam(net, grads, moments, i, rate):
-    """A step of Adam, with the usual settings."""
+    """Take a step of Adam, with the usual settings."""
     mean, square = moments
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, grads)
     square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, square, grads)

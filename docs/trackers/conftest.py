@@ -1,4 +1,4 @@
-"""Pages that run where the trackers are installed."""
+"""These pages run where the trackers are installed."""
 
 from with_trackers import *  # noqa: F403
 from with_trackers import _as_a_user_has_it as _as_a_user_has_it

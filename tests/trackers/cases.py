@@ -1,4 +1,4 @@
-"""What every tracker is given."""
+"""What every tracker is tested with."""
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def train(key):
 
 
 def log_seeds(make):
-    """Log five walks at once; return where they went, and what they have to be."""
+    """Log five walks at once; return the logger, and the values that it has to have."""
     keys = jax.random.split(jax.random.key(0), 5)
     with make(name="walk", config={"lr": 0.1}) as logger:
         walks = jax.jit(jax.vmap(lambda key: logger.tap(train, logger.init(key))(key)))(keys)

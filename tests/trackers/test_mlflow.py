@@ -22,7 +22,7 @@ from PIL import Image
 import spoolax
 from spoolax.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
 from spoolax.loggers import MlflowLogger, replay
-from spoolax.loggers.trackers._rows import Row
+from spoolax.loggers.trackers._rows.row import TrackerRow
 from spoolax.testing import LoggerContract
 
 LARGEST = np.finfo(np.float64).max
@@ -30,7 +30,7 @@ LARGEST = np.finfo(np.float64).max
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory):
-    """Making a database takes seconds, so there is one for all."""
+    """Creating a database takes seconds, so all tests share one."""
     return tmp_path_factory.getbasetemp() / "mlflow"
 
 
@@ -75,8 +75,8 @@ class TestMlflowLogger(LoggerContract):
 
 @pytest.fixture
 def make(place, request):
-    words = {"experiment": request.node.name, "directory": place}
-    return lambda **more: MlflowLogger(**{**words, **more})
+    arguments = {"experiment": request.node.name, "directory": place}
+    return lambda **more: MlflowLogger(**{**arguments, **more})
 
 
 def test_everything_that_can_be_shown_arrives(make, tmp_path):
@@ -133,12 +133,12 @@ def test_more_metrics_than_mlflow_takes_at_once(make):
 
 def test_what_is_the_same_in_everything_is_kept_as_often_as_it_was_logged(make):
     with make(name="same") as logger:
-        for _ in range(2500):  # More than go at once.
+        for _ in range(2500):  # More than MLflow takes in one call.
             logger.log({"x": 1.0}, 0)
     assert history(logger, runs(logger)["same"], "x") == [(0, 1.0)] * 2500
 
 
-def test_what_is_the_same_is_kept_though_the_run_is_gone_on_with_at_once(make):
+def test_what_is_the_same_is_kept_though_the_run_is_resumed_at_once(make):
     for _ in range(2):
         with make(name="resumed", resume=True) as logger:
             for _ in range(5000):
@@ -172,8 +172,8 @@ def test_names_that_would_become_the_same_stay_apart(make):
     assert len([file for file in files if file.path.endswith(".png")]) == 2
 
 
-def test_rows_that_mlflow_will_never_take_do_not_hold_up_others(make):
-    with pytest.warns(UnsentWarning, match="did not take 1 row"), make(name="never") as logger:
+def test_rows_that_mlflow_will_never_accept_do_not_hold_up_others(make):
+    with pytest.warns(UnsentWarning, match="refused 1 row"), make(name="never") as logger:
         logger.log({"x": 0.0}, 0)
         logger.log({"x": 1.0}, 2**63)
         logger.log({"x": 2.0, "语" * 120: "text"}, 2)
@@ -199,19 +199,19 @@ def test_what_is_the_same_is_kept_as_often_as_it_was_logged_though_it_is_replaye
 
 
 def one_moment(number, scalars=None, images=None, texts=None):
-    """A row of a step that has others, a millisecond after the one before."""
+    """A row of step 0, `number` milliseconds after the first."""
     at = 1.8e9 + number / 1000
-    return Row(0, "step", at, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
+    return TrackerRow(0, "step", at, {"step": 0}, scalars or {}, {}, images or {}, texts or {})
 
 
 def failing(f, *errors):
     """The same function, whose first calls fail, except those with None."""
     left = list(errors)
 
-    def call(*args, **words):
+    def call(*args, **arguments):
         if left and (error := left.pop(0)):
             raise error
-        return f(*args, **words)
+        return f(*args, **arguments)
 
     return call
 
@@ -264,7 +264,7 @@ def test_what_is_replayed_goes_where_it_was_meant_to(place, tmp_path, monkeypatc
     assert history(logger, runs(logger)["one"], "x") == [(0, 1.0)]
 
 
-def test_names_that_mlflow_does_not_take_are_changed(make):
+def test_names_that_mlflow_does_not_accept_are_changed(make):
     with make(name="odd", config={"läng@e": 1}) as logger:
         logger.log({"a[0]/b@c": 1.0, "/x/": 2.0}, 0)
     run = runs(logger)["odd"]
@@ -272,7 +272,7 @@ def test_names_that_mlflow_does_not_take_are_changed(make):
     assert run.data.params == {"läng_e": "1"}
 
 
-def test_a_run_can_be_gone_on_with_and_may_fail(make):
+def test_a_run_can_be_resumed_and_may_fail(make):
     with make(run_id="mine", config={"lr": 1}, tags={"kind": "long"}, description="A run.") as one:
         one.log({"x": 0}, 0)
     with pytest.raises(ZeroDivisionError):
@@ -283,7 +283,7 @@ def test_a_run_can_be_gone_on_with_and_may_fail(make):
     assert history(two, run, "x") == [(0, 0), (1, 1)]
     assert run.info.status == "FAILED"
     assert (run.data.tags["kind"], run.data.tags["mlflow.note.content"]) == ("long", "A run.")
-    with make(run_id=run.info.run_id, resume="must") as three:  # MLflow's own name of it.
+    with make(run_id=run.info.run_id, resume="must") as three:  # MLflow's own id.
         three.log({"x": 2}, 2)
     assert len(runs(three)) == 1
     with pytest.raises(TrackerError, match="no run 'other'"), make(run_id="other", resume="must"):
@@ -303,7 +303,7 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, caplog):
     with make(name="other", resume=True, config={"lr": 2}) as logger:  # By its name.
         pass
     assert logger.native.info.run_id == number
-    assert "['lr'] stay as they were" in caplog.text
+    assert "these stay as they were: ['lr']" in caplog.text
 
 
 def test_a_database_is_a_place_on_this_machine(make, place):
@@ -314,12 +314,12 @@ def test_a_database_is_a_place_on_this_machine(make, place):
     assert history(logger, runs(logger)["here"], "x") == [(0, 1.0)]
 
 
-def test_wrong_places_are_told_before_the_run(make):
+def test_wrong_places_are_errors_before_the_run(make):
     with pytest.raises(LogValueError, match=r"plain files.*sqlite:///"):
         make(tracking_uri="file:///tmp/mlruns").__enter__()
-    with pytest.raises(LogValueError, match="was told of a server"):
+    with pytest.raises(LogValueError, match="also has a server"):
         make(mode="offline", tracking_uri="http://localhost:1").__enter__()
-    with pytest.raises(LogValueError, match="where the server is"):
+    with pytest.raises(LogValueError, match="has no server"):
         make(mode="online").__enter__()
     with pytest.raises(LogTypeError, match=r"no option `tracking_url`.*`tracking_uri`"):
         make(tracking_url="x").__enter__()
@@ -368,7 +368,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """It takes long to start, so there is one for all."""
+    """It takes long to start, so all tests share one."""
     server = Server(tmp_path_factory.mktemp("server"))
     try:
         server.start()
@@ -378,10 +378,10 @@ def server(tmp_path_factory):
 
 
 def test_a_server_that_is_killed_amid_a_run_misses_nothing(server, tmp_path):
-    words = {"experiment": "killed", "name": "one", "tracking_uri": server.url}
+    arguments = {"experiment": "killed", "name": "one", "tracking_uri": server.url}
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnsentWarning)
-        with MlflowLogger(**words, directory=tmp_path, patience=90) as logger:
+        with MlflowLogger(**arguments, directory=tmp_path, patience=90) as logger:
             for i in range(100):
                 logger.log({"x": i, "picture": COLOURS} if i == 50 else {"x": i}, i)
             assert logger.flush()
@@ -390,7 +390,7 @@ def test_a_server_that_is_killed_amid_a_run_misses_nothing(server, tmp_path):
             for i in range(100, 200):
                 logger.log({"x": i}, i)
             spoolax.flush()
-            assert time.monotonic() - begun < 30  # Nobody waits for it.
+            assert time.monotonic() - begun < 30  # The loop did not wait for it.
             assert not logger.flush()
             server.start()
     run = runs(logger)["one"]
@@ -400,9 +400,9 @@ def test_a_server_that_is_killed_amid_a_run_misses_nothing(server, tmp_path):
 
 
 def test_what_a_dead_server_missed_can_be_replayed(server, tmp_path):
-    words = {"experiment": "dead", "name": "one", "tracking_uri": server.url}
+    arguments = {"experiment": "dead", "name": "one", "tracking_uri": server.url}
     with pytest.warns(UnsentWarning, match=r"could not send 50 rows \(ConnectionError"):
-        with MlflowLogger(**words, directory=tmp_path, config={"lr": 1}) as logger:
+        with MlflowLogger(**arguments, directory=tmp_path, config={"lr": 1}) as logger:
             for i in range(50):
                 logger.log({"x": i}, i)
             assert logger.flush()

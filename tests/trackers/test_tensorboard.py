@@ -40,7 +40,7 @@ class TestTensorBoardLogger(LoggerContract):
 
 @pytest.fixture
 def make(tmp_path):
-    return lambda **words: TensorBoardLogger(**{"directory": tmp_path, **words})
+    return lambda **arguments: TensorBoardLogger(**{"directory": tmp_path, **arguments})
 
 
 def test_everything_that_can_be_shown_arrives(make, tmp_path):
@@ -76,7 +76,7 @@ def test_the_configuration_is_among_the_hyperparameters(make):
     data = plugin_data_pb2.HParamsPluginData.FromString(found.plugin_data.content)
     given = data.session_start_info.hparams
     assert (given["lr"].number_value, given["a.b"].number_value) == (0.5, 1)
-    # This would say that there are no metrics to compare.
+    # It would say that there are no metrics to compare.
     assert "_hparams_/experiment" not in read(logger.path).Tags()["tensors"]
 
 
@@ -106,9 +106,9 @@ def test_runs_are_not_mixed_unless_that_is_wanted(make, tmp_path):
         pass
 
 
-def test_seeds_can_be_gone_on_with(make, tmp_path):
+def test_seeds_can_be_resumed(make, tmp_path):
     for _ in range(2):
-        logger, _ = log_seeds(lambda **words: make(resume=True, **words))
+        logger, _ = log_seeds(lambda **arguments: make(resume=True, **arguments))
     assert logger.group == "walk"
     assert len(read(tmp_path / "walk" / "seed-3").Scalars("walk/x")) == 40
 
@@ -121,7 +121,7 @@ def test_tags_keep_their_values(make):
 
 
 def test_a_row_that_cannot_be_written_does_not_repeat_the_others(make, monkeypatch):
-    with pytest.warns(UnsentWarning, match="did not take 1 row"), make() as logger:
+    with pytest.warns(UnsentWarning, match="refused 1 row"), make() as logger:
         for i in range(100):
             logger.log({"x": i}, 2**64 if i == 50 else i)
     found = TestTensorBoardLogger().read(logger)
@@ -198,7 +198,7 @@ def test_what_is_replayed_goes_to_the_same_directory(make, tmp_path, monkeypatch
     assert len(read(logger.path).Scalars("x")) == 1
 
 
-def test_steps_that_are_not_whole_are_kept(make):
+def test_steps_that_are_not_integers_are_kept(make):
     with make() as logger:
         logger.log({"x": 1}, 2.5)
     found = read(logger.path)
@@ -212,7 +212,7 @@ def test_what_is_written_can_be_read_while_the_run_goes_on(make):
         assert len(read(logger.path).Scalars("x")) == 1
 
 
-def test_wrong_options_are_told_before_the_run(make):
+def test_wrong_options_are_errors_before_the_run(make):
     with pytest.raises(LogTypeError, match=r"no option `nme`.*Did you mean `name`"):
         make(nme="x").__enter__()
 
@@ -241,7 +241,7 @@ def test_a_directory_that_is_removed_amid_a_run_is_there_again(make):
     assert tags_of(logger.path) == {"y"}
 
 
-def test_a_run_whose_file_cannot_be_begun_leaves_nothing_of_it(make, monkeypatch):
+def test_a_run_whose_file_cannot_be_created_leaves_nothing_of_it(make, monkeypatch):
     write, failures = io.FileIO.write, iter([True])
 
     class Full(io.FileIO):
@@ -259,7 +259,7 @@ def test_a_run_whose_file_cannot_be_begun_leaves_nothing_of_it(make, monkeypatch
     assert tags_of(logger.path) == {"x"}
 
 
-def test_steps_that_are_not_whole_are_curves(make):
+def test_steps_that_are_not_integers_are_curves(make):
     with make() as logger:
         for i in range(1, 6):
             logger.log({"x": float(i)}, i / 2)

@@ -55,8 +55,8 @@ class TestTrackioLogger(LoggerContract):
 @pytest.fixture
 def make(place, request):
     project = f"tests-{uuid.uuid4().hex[:8]}"
-    words = {"project": project, "directory": place, "auto_log_cpu": False}
-    return lambda **more: TrackioLogger(**{**words, **more})
+    arguments = {"project": project, "directory": place, "auto_log_cpu": False}
+    return lambda **more: TrackioLogger(**{**arguments, **more})
 
 
 def database(logger):
@@ -92,7 +92,7 @@ def test_every_seed_is_a_run(make):
         assert (config["lr"], config["seed"], config["_Group"]) == (0.1, i, logger.group)
 
 
-def test_a_run_can_be_gone_on_with(make):
+def test_a_run_can_be_resumed(make):
     for start in (0, 10):
         with make(run_id="again", resume=True) as logger:
             logger.log({"x": start}, start)
@@ -150,8 +150,8 @@ def test_what_is_replayed_goes_to_its_run_and_not_to_a_later_one_of_the_same_nam
     assert (configs[first.run_id]["v"], configs[second.run_id]["v"]) == (1, 2)
 
 
-def test_what_trackio_cannot_store_does_not_take_others_with_it(make):
-    with pytest.warns(UnsentWarning, match="did not take 1 row"), make(name="one") as logger:
+def test_what_trackio_cannot_store_does_not_hold_up_others(make):
+    with pytest.warns(UnsentWarning, match="refused 1 row"), make(name="one") as logger:
         logger.log({"x": 0, "huge": 2**70}, 0)
         logger.log({"x": 1}, 2**63)
         logger.log({"x": 2, "time": 3, "value/time": 4}, 2)
@@ -168,11 +168,11 @@ def test_a_database_that_somebody_holds_gets_its_rows_later(make, monkeypatch):
         storage = logger._storage
         connect, held = storage._get_connection, [True]
 
-        def locked(*args, **words):
+        def locked(*args, **arguments):
             if held:
                 held.pop()
                 raise sqlite3.OperationalError("database is locked")
-            return connect(*args, **words)
+            return connect(*args, **arguments)
 
         monkeypatch.setattr(storage, "_get_connection", staticmethod(locked))
         for i in range(1, 20):
@@ -201,14 +201,14 @@ def test_names_that_are_trackios_own_are_kept_under_another(make):
     assert database(logger).run("one") == [(0, {"value/time": 1, "value/_private": 2})]
 
 
-def test_wrong_options_are_told_before_the_run(make, tmp_path):
+def test_wrong_options_are_errors_before_the_run(make, tmp_path):
     with make() as logger:
         logger.log({"x": 1}, 0)
     with pytest.raises(LogTypeError, match=r"no option `space`.*Did you mean `space_id`"):
         make(space="me/here").__enter__()
-    with pytest.raises(LogValueError, match="does not know where"):
+    with pytest.raises(LogValueError, match="has no server"):
         make(mode="online").__enter__()
-    with pytest.raises(LogValueError, match="cannot have two places"):
+    with pytest.raises(LogValueError, match="cannot have two directories"):
         make(directory=tmp_path).__enter__()
 
 

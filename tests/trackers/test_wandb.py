@@ -38,7 +38,9 @@ class TestWandbLogger(LoggerContract):
 
 @pytest.fixture
 def make(tmp_path):
-    return lambda **words: WandbLogger(**{"project": "tests", "directory": tmp_path, **words})
+    return lambda **arguments: WandbLogger(
+        **{"project": "tests", "directory": tmp_path, **arguments}
+    )
 
 
 def test_everything_that_can_be_shown_arrives(make, tmp_path):
@@ -122,7 +124,7 @@ with WandbLogger(directory=sys.argv[1]) as logger:
         process.kill()
     replay(tmp_path / "spoolax-unsent")
     *_, last = sorted((tmp_path / "wandb").rglob("*.wandb"))
-    assert WandbFile(last).exit_code == 0  # That of what was replayed.
+    assert WandbFile(last).exit_code == 0  # Of the replayed run.
     found = files(tmp_path, are_closed=False)
     assert {row["x"] for file in found for row in file.history} == set(range(300))
     assert len({file.run.run_id for file in found}) == 1
@@ -151,10 +153,10 @@ def test_a_run_that_fails_and_tags(make, tmp_path):
     assert file.run.job_type == "sweep"
 
 
-def test_what_wandb_does_not_take_is_told_before_the_run(make):
-    for words in ({"project": "a/b"}, {"run_id": "a/b"}, {"tags": ["x" * 100]}):
-        with pytest.raises(LogValueError, match="wandb does not take"):
-            make(**words).__enter__()
+def test_what_wandb_does_not_accept_is_an_error_before_the_run(make):
+    for arguments in ({"project": "a/b"}, {"run_id": "a/b"}, {"tags": ["x" * 100]}):
+        with pytest.raises(LogValueError, match="wandb does not accept"):
+            make(**arguments).__enter__()
     with pytest.raises(LogTypeError, match=r"no option `id`\. Did you mean `run_id`"):
         make(id="mine").__enter__()
 
@@ -178,7 +180,7 @@ def test_files_are_where_the_logger_was_opened(tmp_path, monkeypatch):
     assert len(files(here)) == 1
 
 
-def test_a_run_can_be_gone_on_with(make, tmp_path):
+def test_a_run_can_be_resumed(make, tmp_path):
     for start in (0, 10):
         with make(run_id="again", resume="allow") as logger:
             logger.log({"x": start}, start)
@@ -191,11 +193,11 @@ def test_a_run_that_opens_at_the_second_attempt_has_the_id_that_it_says(
     with make() as logger:
         init, failed = logger._wandb.init, []
 
-        def fail_once(**words):
+        def fail_once(**arguments):
             if not failed:
-                failed.append(words["id"])
+                failed.append(arguments["id"])
                 raise OSError("not now")
-            return init(**words)
+            return init(**arguments)
 
         monkeypatch.setattr(logger._wandb, "init", fail_once)
         logger.log({"x": 1}, 0)
@@ -203,7 +205,7 @@ def test_a_run_that_opens_at_the_second_attempt_has_the_id_that_it_says(
     assert file_of(logger).run.run_id == logger.run_id
 
 
-def test_the_run_itself_can_be_had(make, tmp_path):
+def test_the_run_itself_is_available(make, tmp_path):
     with make() as logger:
         logger.log({"x": 1}, 0)
         logger.native.summary["best"] = 7
@@ -211,7 +213,7 @@ def test_the_run_itself_can_be_had(make, tmp_path):
     assert file.summary["best"] == 7
 
 
-def test_wrong_options_are_told_before_the_run(make, monkeypatch):
+def test_wrong_options_are_errors_before_the_run(make, monkeypatch):
     with pytest.raises(LogTypeError, match=r"no option `entitty`.*Did you mean `entity`"):
         make(entitty="me").__enter__()
     monkeypatch.setenv("HOME", "/nonexistent")

@@ -6,7 +6,6 @@ import http.client
 import json
 import queue
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -14,29 +13,31 @@ from typing import Any
 
 from .._tap.sinks import reports
 from ..errors import LogValueError, WebhookError
+from ._backoff import Backoff
 from ._protocol.as_json import as_json
 from ._protocol.frequency import Frequency
 from ._protocol.record import Record
 from ._protocol.runs import RunInfo
 from ._protocol.writing import Viewer, WritingLogger
 
-MOST_WAITING = 1000
+MOST_WAITING = 1000  # Messages.
+PAUSES = (0.25, 10.0)  # Seconds before the first retry, and at most; in between they double.
 
 
 class WebhookLogger(WritingLogger):
     """Sends a POST with JSON when the run ends or fails, or when a condition becomes true.
 
-    The object has `event` ("condition", "end" or "failure"), `step` and `values` of the entry (or
-    the last one), and `error` after a failure. It is sent by a thread of its own, with a timeout,
-    and again after a pause if that fails, so a slow or absent server does not hold up the run. What
-    cannot be delivered is reported, and raised at the end.
+    The JSON object has `event` ("condition", "end" or "failure"), the `step` and `values` of the
+    entry (or of the last one), and `error` after a failure. A thread of its own sends it, with a
+    timeout and retries, so a slow or absent server does not hold up the run. What cannot be
+    delivered is reported, and raised at the end.
 
     Args:
         url: Where to send it.
-        when: "end", "failure", "always" (both of these), or a function of the values, which is
-            asked for every entry; it sends when it turns true, not again while it stays so.
-        body: Makes what is sent of that object, such as `lambda event: {"text": str(event)}`.
-        headers: More headers.
+        when: "end", "failure", "always" (both of these), or a function of the values that is called
+            for every entry: a message is sent when it turns true, and not again while it stays so.
+        body: Turns that object into what is sent, such as `lambda event: {"text": str(event)}`.
+        headers: Additional headers.
         timeout: Seconds to wait for the server.
         retries: How often to try again.
         view: Takes what to send out of the state.
@@ -67,10 +68,12 @@ class WebhookLogger(WritingLogger):
                 "the values that says whether to send."
             )
         if not str(url).startswith(("http://", "https://")):
-            raise LogValueError(f"{url!r} is no URL that can be sent to: it must begin with http.")
+            raise LogValueError(
+                f"{url!r} is not a URL to send to: it must begin with http:// or https://."
+            )
         for name, number in (("timeout", timeout), ("retries", retries)):
             if not isinstance(number, (int, float)) or number < 0:
-                raise LogValueError(f"`{name}` is a number, not {number!r}.")
+                raise LogValueError(f"`{name}` must be a number, not {number!r}.")
         self._url, self._when, self._body = url, when, body
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout, self._retries = timeout, retries
@@ -94,20 +97,21 @@ class WebhookLogger(WritingLogger):
             self._was_true = true
 
     def close(self, error: BaseException | None) -> None:
-        """Send what is to be sent at the end, and wait until it has been."""
+        """Send the last message, and wait until everything has been delivered."""
         event = "end" if error is None else "failure"
         try:
             if self._when in (event, "always"):
                 self._send(event, error)
         finally:
             self._queue.put(None)
-        patience = sum(self._timeout + _pause(i) for i in range(self._retries + 1))
+        pause_after, attempts = Backoff(*PAUSES).pause_after, range(1, self._retries + 2)
+        patience = sum(self._timeout + pause_after(attempt) for attempt in attempts)
         self._thread.join(timeout=patience + 1)
         if self._thread.is_alive():
             raise WebhookError(f"{self._queue.qsize()} messages to {self._url} were not delivered.")
 
     def fork(self, run: RunInfo) -> WebhookLogger:
-        """Each run sends its number along."""
+        """Each run includes its number in what it sends."""
         logger = self.remade()
         logger._run = run.number
         return logger
@@ -127,17 +131,19 @@ class WebhookLogger(WritingLogger):
         if self._queue.qsize() < MOST_WAITING:
             self._queue.put(content)
         else:
-            self._sink.fail(WebhookError(f"{MOST_WAITING} messages wait for {self._url} already."))
+            self._sink.fail(
+                WebhookError(f"{MOST_WAITING} messages are waiting for {self._url} already.")
+            )
 
     def _work(self) -> None:
         while (content := self._queue.get()) is not None:
             try:
-                self._deliver(content)
+                self._deliver(content, Backoff(*PAUSES))
             except WebhookError as error:
                 self._sink.fail(error)
 
-    def _deliver(self, content: bytes) -> None:
-        for attempt in range(self._retries + 1):
+    def _deliver(self, content: bytes, backoff: Backoff) -> None:
+        while True:
             request = urllib.request.Request(self._url, content, self._headers, method="POST")
             try:
                 with urllib.request.urlopen(request, timeout=self._timeout):
@@ -147,17 +153,14 @@ class WebhookLogger(WritingLogger):
                 if isinstance(error, urllib.error.HTTPError):
                     code = error.code
                     error.close()
-                if attempt == self._retries or 400 <= code < 500:
+                backoff.failed(error)
+                if backoff.failures > self._retries or 400 <= code < 500:
                     raise WebhookError(
-                        f"{self._url} did not take a message after {attempt + 1} attempts: {error}"
+                        f"{self._url} did not accept a message after {backoff.failures} attempts: "
+                        f"{error}"
                     ) from error
                 reports.info("%s: %s; trying again.", self._url, error)
-                time.sleep(_pause(attempt))
-
-
-def _pause(attempt: int) -> float:
-    """Seconds to wait after an attempt."""
-    return min(0.25 * 2.0**attempt, 10.0)
+                backoff.wait()
 
 
 def _values(record: Record) -> dict[str, Any]:

@@ -45,7 +45,24 @@ def finite_or_name(number: float) -> float | str:
 
 def from_json(line: str) -> dict[str, Any]:
     """Read a line that `as_json` wrote."""
-    return {name: _number(value) for name, value in json.loads(line).items()}
+    return {name: number_of(value) for name, value in json.loads(line).items()}
+
+
+def number_of(value: Any) -> Any:
+    """Undo `finite_or_name`, also inside lists."""
+    if isinstance(value, list):
+        return [number_of(x) for x in value]
+    return NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def numpy_numbers(array: Any) -> Any:
+    """Convert numbers that Python does not have (bfloat16, int4, long double, ...) to 64 bits."""
+    if not jnp.issubdtype(array.dtype, np.number):
+        return array
+    if array.dtype.kind not in "iufc" or (array.dtype.kind == "f" and array.dtype.itemsize > 8):
+        is_integer = jnp.issubdtype(array.dtype, np.integer)
+        return array.astype(np.int64 if is_integer else np.float64)
+    return array
 
 
 def _plain(value: Any, valid: Any) -> Any:
@@ -56,8 +73,7 @@ def _plain(value: Any, valid: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)
-    elif array.dtype.kind == "V":  # One of JAX's small numbers, exactly.
-        array = array.astype(np.int64 if jnp.issubdtype(array.dtype, np.integer) else np.float64)
+    array = numpy_numbers(array)
     cells = array.astype(object)
     if array.dtype.kind == "f":
         cells[np.isnan(array)] = "NaN"
@@ -66,9 +82,3 @@ def _plain(value: Any, valid: Any) -> Any:
     if valid is not None:
         cells[~np.asarray(valid)] = None
     return cells.tolist()
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_number(x) for x in value]
-    return NUMBERS.get(value, value) if isinstance(value, str) else value

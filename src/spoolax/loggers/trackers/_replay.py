@@ -1,4 +1,4 @@
-"""Send what could not be sent before."""
+"""Send the rows that a file has: those that a logger could not send, or a copy of any others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from ...errors import LogFileError, LogTypeError, LogValueError, SpoolaxError
 from .._protocol.as_json import from_json
 from .._protocol.paths import StrPath
 from .._protocol.record import Record
+from ._delivery.locked_file import InUseError
+from ._delivery.unsent_directory import UnsentDirectory
+from ._delivery.unsent_file import UnsentFile
+from ._delivery.unsent_header import read_header
 from ._mlflow import MlflowLogger
-from ._rows import Row, as_line, from_line
-from ._spill import InUseError, Spill, head_of
+from ._rows.row import TrackerRow, row_from_json, row_to_json
 from ._tensorboard import TensorBoardLogger
-from ._tracker import TrackerLogger, remove_if_empty
+from ._tracker import TrackerLogger
 from ._trackio import TrackioLogger
 from ._wandb import WandbLogger
 
@@ -28,23 +31,23 @@ TRACKERS: dict[str, type[TrackerLogger]] = {
     "trackio": TrackioLogger,
     "wandb": WandbLogger,
 }
-BATCH = 1000
-ABOUT = {"logger", "unique", "connected", "made_with"}  # What a file has to say.
+BATCH = 1000  # Rows.
+ABOUT = {"logger", "unique", "connected", "made_with"}  # What a header has to say.
 
 
 def replay(
-    path: StrPath, to: str | type[TrackerLogger] | TrackerLogger | None = None, **words: Any
+    path: StrPath, to: str | type[TrackerLogger] | TrackerLogger | None = None, **arguments: Any
 ) -> int:
     """Send the rows of a file, or of all files in a directory, to a tracker; return how many.
 
-    A file that a logger left behind knows the tracker and the run that it is for, and is removed
-    when everything in it was sent. Other files, of a `JsonlLogger`, can be sent as well, and stay.
+    A file that a logger left behind says which tracker and which run it is for, and is removed once
+    everything in it has been sent. Files of a `JsonlLogger` can be sent as well, and stay.
 
     Args:
         path: The file, or a directory of files.
-        to: "wandb", "tensorboard", "mlflow", "trackio", a class of loggers, or a logger that is not
-            open yet, if a copy of the rows is to go somewhere else. The file stays.
-        words: What to make the logger with, instead of what the file says; such as `mode="online"`.
+        to: Where to send a copy instead: "wandb", "tensorboard", "mlflow", "trackio", a logger
+            class, or a logger that is not open yet. The file stays.
+        arguments: Arguments of the logger, instead of those in the file, such as `mode="online"`.
 
     Examples:
         >>> import tempfile
@@ -61,96 +64,103 @@ def replay(
     """
     path = Path(path).expanduser()
     if path.is_dir():
-        return _replay_all(path, to, words)
+        return _replay_all(path, to, arguments)
     if not path.exists():
         raise LogFileError(f"There is no file {str(path)!r}.")
-    run, start = head_of(path) or (None, 0)
+    run, start = read_header(path) or (None, 0)
     if run is not None and not run.keys() >= ABOUT:
-        raise LogFileError(f"{str(path)!r} does not say what its rows are for.")
+        raise LogFileError(f"{str(path)!r} does not say which run its rows belong to.")
     if run is not None and to is None:
         made_with = dict(run["made_with"])
         if run["connected"] and made_with["resume"] == "never":
-            made_with["resume"] = "allow"  # It is there by now.
-        return _go_on(path, _made(run["logger"], _changed(made_with, words)))
+            made_with["resume"] = "allow"  # It exists by now.
+        return _resume(path, _make(run["logger"], _updated(made_with, arguments)))
     if to is None:
         raise LogValueError(
-            f"{str(path)!r} does not say which tracker it is for. Say `to='wandb'`, or another of "
+            f"{str(path)!r} does not say which tracker it is for. Give `to=`, which is one of "
             f"{', '.join(map(repr, TRACKERS))}."
         )
-    known = {} if run is None else _shared(run["made_with"])
-    logger = to if isinstance(to, TrackerLogger) else _made(to, _changed(known, words))
+    known = {} if run is None else _of_any_tracker(run["made_with"])
+    logger = to if isinstance(to, TrackerLogger) else _make(to, _updated(known, arguments))
     return _copy(path, start, logger, is_ours=run is not None)
 
 
-def _replay_all(directory: Path, to: Any, words: dict[str, Any]) -> int:
+def _replay_all(directory: Path, to: Any, arguments: dict[str, Any]) -> int:
     if isinstance(to, TrackerLogger):
         raise LogTypeError(
-            "All files of a directory cannot go to one logger, as each is a run of its own. Give "
-            f"the name of the tracker: `to={type(to).__name__!r}`."
+            "The files of a directory cannot all go to one logger, as each is a run of its own. "
+            f"Give the name of the tracker: `to={type(to).__name__!r}`."
         )
     sent, errors = 0, []
     for file in sorted(directory.glob("*.jsonl")):
         try:
-            if head_of(file) is not None:
-                sent += replay(file, to, **words)
+            if read_header(file) is not None:
+                sent += replay(file, to, **arguments)
         except InUseError:
-            reports.warning("%s is in use, and left to who uses it.", file)
-        except (SpoolaxError, OSError) as error:  # The others are still to be sent.
-            if file.exists():  # Else somebody else has just sent it.
+            reports.warning("%s is in use, so it was left alone.", file)
+        except (SpoolaxError, OSError) as error:  # Still send the others.
+            if file.exists():  # Else another process has just sent it.
                 errors.append(error)
     raise_all(errors, f"Some files of {str(directory)!r} could not be sent.")
     return sent
 
 
-def _changed(made_with: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
-    """What to make a logger with, if some of it is to be different."""
-    if "experiment" in words:  # Another word for it.
-        made_with = {word: value for word, value in made_with.items() if word != "project"}
-    return {**made_with, **words}
+def _updated(made_with: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that a logger was made with, some of them changed."""
+    if "experiment" in arguments:  # It means the same as `project`.
+        made_with = {name: value for name, value in made_with.items() if name != "project"}
+    return {**made_with, **arguments}
 
 
-def _made(name: Any, words: dict[str, Any]) -> TrackerLogger:
-    if isinstance(name, type) and issubclass(name, TrackerLogger):
-        return name(**words)
-    kinds = {**TrackerLogger.kinds, **TRACKERS}
-    if name not in kinds:
+def _make(tracker: Any, arguments: dict[str, Any]) -> TrackerLogger:
+    """Make a logger of a class, which may also be given by name."""
+    if isinstance(tracker, type) and issubclass(tracker, TrackerLogger):
+        return tracker(**arguments)
+    classes = {cls.__name__: cls for cls in _subclasses(TrackerLogger)} | TRACKERS
+    if tracker not in classes:
         known = ", ".join(map(repr, TRACKERS))
         raise LogTypeError(
-            f"{name!r} is no tracker that is known here: use one of {known}, or import the module "
-            "that defines it."
+            f"{tracker!r} is not a known tracker: use one of {known}, or import the module that "
+            "defines it."
         )
-    return kinds[name](**words)
+    return classes[tracker](**arguments)
 
 
-def _shared(words: dict[str, Any]) -> dict[str, Any]:
-    """Those that mean the same to every tracker."""
+def _subclasses(cls: type[TrackerLogger]) -> Iterator[type[TrackerLogger]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _of_any_tracker(made_with: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that mean the same to every tracker."""
     same = ("name", "project", "config", "tags", "group")
-    return {word: value for word, value in words.items() if word in same}
+    return {name: value for name, value in made_with.items() if name in same}
 
 
-def _go_on(path: Path, logger: TrackerLogger) -> int:
-    """Send what is left in a file, as the logger that made it would have."""
-    spill = Spill(path, lag=logger.lag)  # Before anything else: it may be in use.
-    logger._existing, logger.unique = spill, spill.run["unique"]
-    waiting = spill.waiting
+def _resume(path: Path, logger: TrackerLogger) -> int:
+    """Send what is left in a file, as the logger that left it would have."""
+    file = UnsentFile(path, lag=logger.lag)  # Before anything else: it may be in use.
+    logger._existing, logger.unique = file, file.run["unique"]
+    waiting = file.waiting
     try:
         with logger:
             logger.put("", 0)
     finally:
-        spill.close()  # If the logger could not even be opened.
-        remove_if_empty(path.parent)
-    return waiting - spill.waiting - logger._channel.refused
+        file.close()  # If the logger could not even be opened.
+        UnsentDirectory(path.parent).remove_if_empty()
+    return waiting - file.waiting - logger._channel.refused.count
 
 
 def _copy(path: Path, start: int, logger: TrackerLogger, is_ours: bool) -> int:
     """Send the rows of a file that stays as it is."""
-    count, rows = 0, logger._rows
+    count, builder = 0, logger._builder
 
-    def read(line: str) -> Row:
+    def read(line: str) -> TrackerRow:
         if not is_ours:
-            return rows.row(_record(line))
-        row = from_line(line)
-        return row._replace(time=rows.moment(row.time, row.step))
+            return builder.row(_record(line))
+        row = row_from_json(line)
+        return row._replace(time=builder.time_of(row.time, row.step))
 
     with logger, open(path, "rb") as file:
         file.seek(start)
@@ -158,19 +168,19 @@ def _copy(path: Path, start: int, logger: TrackerLogger, is_ours: bool) -> int:
         while batch := list(itertools.islice(lines, BATCH)):
             logger.put("".join(batch), len(batch))
             count += len(batch)
-    return count - logger._channel.waiting - logger._channel.refused
+    return count - logger._channel.waiting - logger._channel.refused.count
 
 
-def _lines(file: BinaryIO, read: Callable[[str], Row]) -> Iterator[str]:
-    """The rows of a file, without lines that a crash cut off."""
-    left_out = 0
+def _lines(file: BinaryIO, read: Callable[[str], TrackerRow]) -> Iterator[str]:
+    """The rows of a file as lines of JSON, without lines that a crash cut off."""
+    skipped = 0
     for line in file:
         try:
-            yield as_line(read(line.decode())) + "\n"
+            yield row_to_json(read(line.decode())) + "\n"
         except (ValueError, KeyError, TypeError, AttributeError):
-            left_out += 1
-    if left_out:
-        reports.warning("%d lines of %s are no entries, and were left out.", left_out, file.name)
+            skipped += 1
+    if skipped:
+        reports.warning("Skipped %d lines of %s that are not entries.", skipped, file.name)
 
 
 def _record(line: str) -> Record:

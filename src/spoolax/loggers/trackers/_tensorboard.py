@@ -14,20 +14,20 @@ from typing import Any
 
 from ..._extras import load
 from ._config import flat_config
-from ._rows import Row, other_steps
+from ._rows.row import TrackerRow, steps_to_log
 from ._tracker import TrackerLogger
 
 
 class TensorBoardLogger(TrackerLogger):
     """Writes files for TensorBoard.
 
-    The words are those of `TrackerLogger`. Each run has a directory,
-    `directory/project/group/run_id`, of which those are left out that were not given; `directory`
-    is "runs" by default. A run that is there already is not added to, unless `resume` says so: the
-    new one gets a number. `filename_suffix` is the one option besides.
+    It takes the arguments of `TrackerLogger`, and `filename_suffix`. Each run has a directory,
+    `directory/project/group/run_id`, without those of them that were not given; `directory` is
+    "runs" by default. Without `resume`, nothing is added to a run that exists: the new one gets a
+    number.
 
-    TensorBoard draws over one step, which is whole, and keeps numbers in 32 bits. Other steps are
-    curves themselves.
+    TensorBoard draws over a single integer step, and keeps numbers in 32 bits. Other steps become
+    curves.
 
     Examples:
         >>> logger = TensorBoardLogger(directory="runs", name="first", config={"lr": 1e-3})
@@ -39,7 +39,7 @@ class TensorBoardLogger(TrackerLogger):
     modes = ("offline",)
     most = 200
     _chosen = ""
-    _own: Any = None  # A writer of tensorboardX, if somebody wants one.
+    _writer: Any = None  # Of tensorboardX, if somebody asked for it.
 
     def load(self) -> None:
         """Import tensorboardX, and choose the directory."""
@@ -50,7 +50,7 @@ class TensorBoardLogger(TrackerLogger):
         above = self._here.joinpath(*filter(None, [self.given_project, self.group]))
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{self.unique[:4]}"
         name = self._given_id or self._seed or self.name or stamp
-        name = "/".join(part for part in name.split("/") if part.strip("."))  # Not elsewhere.
+        name = "/".join(part for part in name.split("/") if part.strip("."))  # No "..".
         self._chosen, self.path = name, above / name
         for number in itertools.count(2):
             if self.resume != "never":
@@ -67,44 +67,44 @@ class TensorBoardLogger(TrackerLogger):
         return self._chosen or super().run_id
 
     def connect(self) -> None:
-        """Begin a file, with the configuration in it."""
+        """Begin a file, which has the configuration in it."""
         if self.resume == "must" and not any(self.path.glob("events.out.tfevents.*")):
-            raise ValueError(f"there is no run in {str(self.path)!r} to be resumed")
+            raise ValueError(f"there is no run in {str(self.path)!r} to resume")
         now, suffix = time.time_ns(), self.options.get("filename_suffix", "")
         name = f"events.out.tfevents.{now // 10**9}.{socket.gethostname()}.{now}{suffix}"
         self._file = self.path / name
         self._write([])
 
     def _beginning(self) -> list[Any]:
-        """What a file begins with: a version, and what the run was made with."""
+        """The first events of a file: its version, and the configuration."""
         at = time.time()
         events = [self._x.proto.event_pb2.Event(wall_time=at, file_version="brain.Event:2")]
-        about = {"config": self.config, "tags": self.tag_words, "group": self.group}
+        about = {"config": self.config, "tags": self.tag_list, "group": self.group}
         about = {name: value for name, value in about.items() if value}
         if about:
             text = "\n".join(f"    {line}" for line in json.dumps(about, indent=2).splitlines())
             events.append(self._event(0, at, self._x.summary.text("config", text).value))
         if self.config:
-            simple = {name: _simple(x) for name, x in flat_config(self.config).items()}
-            # Without the first summary, TensorBoard finds out by itself which metrics there are.
-            for summary in self._x.summary.hparams(simple, {})[1:]:
+            hparams = {name: _hparam(x) for name, x in flat_config(self.config).items()}
+            # Without the first summary, which lists metrics, TensorBoard finds them itself.
+            for summary in self._x.summary.hparams(hparams, {})[1:]:
                 events.append(self._event(None, at, summary.value))
         return events
 
-    def send(self, rows: list[Row]) -> None:
+    def send(self, rows: list[TrackerRow]) -> None:
         """Write one event for each row."""
         self._write([self._event(int(row.step), row.time, self._values(row)) for row in rows])
 
-    def _values(self, row: Row) -> list[Any]:
+    def _values(self, row: TrackerRow) -> list[Any]:
         summary = self._x.summary
         values = [
             self._x.proto.summary_pb2.Summary.Value(tag=name, simple_value=float(number))
-            for name, number in (row.scalars | other_steps(row)).items()
+            for name, number in (row.scalars | steps_to_log(row)).items()
         ]
         for name, (counts, edges, low, high, total, squares) in row.histograms.items():
-            about = low, high, sum(counts), total, squares
-            # What is below the first edge has a place of its own.
-            values += summary.histogram_raw(name, *about, edges, [0, *counts]).value
+            # The first bin is for what is below the first edge.
+            stats = low, high, sum(counts), total, squares
+            values += summary.histogram_raw(name, *stats, edges, [0, *counts]).value
         for name, image in row.images.items():
             form = "HW" if image.ndim == 2 else "HWC"
             values += summary.image(name, image, dataformats=form).value
@@ -120,10 +120,10 @@ class TensorBoardLogger(TrackerLogger):
     def _write(self, events: list[Any]) -> None:
         """Write all of them, or none.
 
-        The file is opened for it each time, so that thousands of runs can be open at once, and
-        without a buffer, so that nothing is written later than we think.
+        The file is opened every time, so that there can be thousands of runs at once, and without a
+        buffer, so that nothing is written later than we think.
         """
-        if not self._file.exists():  # Or somebody has removed it.
+        if not self._file.exists():  # It is new, or somebody has removed it.
             self.path.mkdir(parents=True, exist_ok=True)
             events = self._beginning() + events
         data = memoryview(b"".join(self._framed(event.SerializeToString()) for event in events))
@@ -133,14 +133,14 @@ class TensorBoardLogger(TrackerLogger):
                 while data:
                     data = data[file.write(data) :]
             except BaseException:
-                # They will be written again, so they must not be there already.
+                # They will be sent again, so none of them must stay.
                 file.truncate(size)
                 if not size:
                     self._file.unlink()
                 raise
 
     def _framed(self, data: bytes) -> bytes:
-        """A record as it is in such files: its length and itself, each with a checksum."""
+        """A record as it is in event files: its length and its data, each with a checksum."""
         checksum = self._x.record_writer.masked_crc32c
         length = struct.pack("<Q", len(data))
         sums = (struct.pack("<I", checksum(part)) for part in (length, data))
@@ -149,32 +149,32 @@ class TensorBoardLogger(TrackerLogger):
     def finish(self, failed: bool) -> None:
         """Close the writer of tensorboardX, if there is one."""
         del failed
-        if self._own is not None:
-            self._own.close()
-            self._own = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def close(self, error: BaseException | None) -> None:
-        """Close the run; if nothing was logged but runs of `init`, its directory is not needed."""
+        """Close the run; if only runs of `init` were logged, its directory is empty and goes."""
         super().close(error)
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
-    def words(self) -> dict[str, Any]:
-        """Where the run is, wherever we are."""
-        words = {"project": self.given_project}
-        if self.resume == "never":  # The directory is there already, and ours.
-            words["resume"] = "allow"
-        return {**super().words(), **words}
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that make such a logger again, for the same directory."""
+        arguments = {**super().arguments(), "project": self.given_project}
+        if self.resume == "never":  # The directory exists already, and is ours.
+            arguments["resume"] = "allow"
+        return arguments
 
     def _native(self) -> Any:
-        if self._own is None:
-            # Its files are named by the second, and one would replace the other.
+        if self._writer is None:
+            # tensorboardX names files by the second: one would replace the other.
             suffix = f".{uuid.uuid4().hex[:8]}"
-            self._own = self._x.SummaryWriter(str(self.path), filename_suffix=suffix)
-        return self._own
+            self._writer = self._x.SummaryWriter(str(self.path), filename_suffix=suffix)
+        return self._writer
 
 
-def _simple(value: Any) -> str | int | float:
-    """What TensorBoard can compare runs by: a number, or else a text."""
+def _hparam(value: Any) -> str | int | float:
+    """A hyperparameter as TensorBoard can have it: a number, or else a text."""
     is_number = isinstance(value, (int, float)) and abs(value) < 2**63
     return value if is_number else str(value)

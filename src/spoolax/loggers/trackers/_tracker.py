@@ -1,74 +1,83 @@
 """What the loggers of experiment trackers have in common.
 
-A record becomes a row on spoolax's thread, and goes into a file; a thread of its own sends it from
+A record becomes a row on spoolax's thread, and goes to a file; a thread of its own sends it from
 there. To add a tracker, derive from `TrackerLogger` and write `load`, `connect`, `send` and
 `finish`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import os
-import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..._logdict.logdict import LogDict
 from ..._tap.host import host
-from ...errors import LoggerStateError, LogValueError, TrackerError
+from ...errors import LoggerStateError, TrackerError
 from .._protocol.entries import steps_of
 from .._protocol.frequency import Frequency
 from .._protocol.paths import StrPath, writable
 from .._protocol.record import Record
 from .._protocol.runs import RunInfo
 from .._protocol.writing import Viewer, WritingLogger
-from ._channel import Channel
+from ._arguments import (
+    check_options,
+    checked_mode,
+    checked_patience,
+    checked_project,
+    checked_resume,
+    checked_string,
+    checked_tags,
+    json_arguments,
+)
 from ._config import plain_config
-from ._outbox import Outbox
-from ._rows import Row, Rows, as_line, printable
-from ._spill import Spill
-from ._words import check_options, check_strings, how_to_resume, kept, seconds, tags_by_name
+from ._delivery.channel import Channel
+from ._delivery.outbox import Outbox
+from ._delivery.report import warn_about
+from ._delivery.timing import Timing
+from ._delivery.unsent_directory import DEFAULT_NAME, UnsentDirectory
+from ._delivery.unsent_file import UnsentFile
+from ._rows.builder import RowBuilder
+from ._rows.row import TrackerRow, row_to_json
 
-UNSENT = "spoolax-unsent"
 PATIENCE = 30.0
 
 
 class TrackerLogger(WritingLogger):
-    """The base of loggers for experiment trackers.
+    """The base class of loggers for experiment trackers.
 
-    All of them are made with the same words. `log` never waits for the tracker: entries go to a
-    file on this machine, from where another thread sends them. If the tracker is away, or slow,
-    they wait there; whatever is still there at the end can be sent later, with `replay`.
+    They all take the same arguments. `log` never waits for the tracker: entries go to a file on
+    this machine, and another thread sends them from there. If the tracker is away, or slow, they
+    wait in the file; what is left at the end can be sent later, with `replay`.
 
-    Scalars become curves, and texts texts. Arrays of up to `histograms` numbers become one curve
-    for each number, larger ones histograms. Arrays of bytes with height and width become images,
-    and so does what is named by `images`, or was logged with the tag "image".
+    Scalars become curves, and strings become texts. Arrays of up to `histograms` numbers become one
+    curve per number, larger ones histograms. Arrays of bytes with height and width become images,
+    and so do those that `images` names, or that were logged with the tag "image".
 
     Args:
-        name: What the run is called.
-        project: What the project is called, or the experiment, which is the same.
-        experiment: Another word for `project`.
+        name: The name of the run.
+        project: The name of the project.
+        experiment: The same as `project`, as some trackers call it.
         config: The settings of the run: a dictionary, or a dataclass.
-        tags: Words to find it by.
-        group: What it belongs to. The runs of `init` have one together.
-        run_id: How it can be found again, to be resumed.
-        resume: "never", "allow" (as True): go on with the run of that `run_id`, if it is there;
-            "must": it has to be there.
+        tags: Tags to find the run by.
+        group: The group that the run belongs to. The runs of `init` share one.
+        run_id: What identifies the run, to resume it.
+        resume: "never"; "allow" (the same as True): resume the run of that `run_id`, if it exists;
+            "must": it has to exist.
         directory: Where files go.
         mode: "offline": nothing leaves this machine; "online".
-        histograms: The largest array whose numbers each have a curve. None: larger arrays have four
-            curves, of mean, std, min and max, instead of a histogram.
-        images: Names, or patterns of names, of what is to be shown as images.
-        patience: Seconds to wait at the end for a tracker that does not move; by default 30, and
-            120 for a database of MLflow, which takes long to make.
-        spill: Directory of the files in which entries wait.
+        histograms: The largest array whose numbers have a curve each. With None, larger arrays have
+            four curves (mean, std, min and max) instead of a histogram.
+        images: Names, or patterns of names, of what to show as images.
+        patience: Seconds to wait at the end for a tracker while nothing moves; by default 30, and
+            120 for a database of MLflow, which takes long to create.
+        spill: The directory of the files in which entries wait.
         view: Takes what to log out of the state.
         every: A number of steps, or a frequency.
-        options: What only this tracker has.
+        options: Options that only this tracker has.
 
     Examples:
         >>> class Lines(TrackerLogger):
@@ -82,17 +91,13 @@ class TrackerLogger(WritingLogger):
         step 0: {'loss': 1.0}; step 1: {'loss': 0.5}
     """
 
-    title: ClassVar[str] = "the tracker"  # What the tracker is called.
+    title: ClassVar[str] = "the tracker"  # The name of the tracker.
     most = 1000  # Rows that `send` gets at once.
     modes: ClassVar[tuple[str, ...]] = ("offline", "online")
 
-    lag = 0.0  # Seconds for which it keeps rows in memory, where a crash takes them along.
-    apart = False  # Whether it takes rows of one step and one millisecond for the same.
-    kinds: ClassVar[dict[str, type[TrackerLogger]]] = {}  # All that there are, by name.
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        TrackerLogger.kinds[cls.__name__] = cls
+    lag = 0.0  # Seconds for which the tracker keeps rows in memory, where a crash loses them.
+    distinct_times = False  # Whether two rows of one step need different times, in milliseconds.
+    _timing: ClassVar[Timing] = Timing()
 
     def __init__(
         self,
@@ -116,77 +121,64 @@ class TrackerLogger(WritingLogger):
         **options: Any,
     ) -> None:
         super().__init__(view=view, every=every)
-        if project is not None and experiment is not None and project != experiment:
-            raise LogValueError(
-                f"`project={project!r}` and `experiment={experiment!r}` mean the same: give one."
-            )
-        check_strings(name=name, project=project or experiment, group=group, run_id=run_id)
-        if mode is not None and mode not in self.modes:
-            known = " or ".join(map(repr, self.modes))
-            raise LogValueError(f"`mode={mode!r}` is not known to {self.title}: use {known}.")
-        self.name, self.group, self._given_id, self.given_project = (
-            word and printable(word) for word in (name, group, run_id, project or experiment)
-        )
+        self.name, self.group = checked_string("name", name), checked_string("group", group)
+        self._given_id = checked_string("run_id", run_id)
+        self.given_project = checked_project(project, experiment)
         self.project = self.given_project or "spoolax"
         self.config = plain_config(config)
-        self.tags = tags_by_name(tags)
-        self.resume = how_to_resume(resume)
-        self.unique = uuid.uuid4().hex[:12]  # Whatever the run is called.
-        if self.resume != "never" and not (run_id or name):
-            raise LogValueError(
-                f"`resume={resume!r}` needs to know which run to go on with: give the `run_id`, or "
-                "the `name`, that it had."
-            )
+        self.tags = checked_tags(tags)
+        self.resume = checked_resume(resume, run_id or name)
+        self.unique = uuid.uuid4().hex[:12]  # Tells it from runs of the same name.
         self.directory = None if directory is None else Path(directory).expanduser().absolute()
-        self.mode, self.options = mode, options
-        self._rows = Rows(histograms, images, self.apart)
-        self.given_patience = None if patience is None else seconds(patience)
+        self.mode, self.options = checked_mode(mode, self.modes, self.title), options
+        self._builder = RowBuilder(histograms, images, self.distinct_times)
+        self.given_patience = None if patience is None else checked_patience(patience)
         self._patience = PATIENCE if self.given_patience is None else self.given_patience
-        waiting = Path(spill).expanduser() if spill else (self.directory or Path()) / UNSENT
-        self._spill = waiting.absolute()
-        self._existing: Spill | None = None  # A file to go on with.
-        self._outbox = Outbox(f"spoolax-{type(self).__name__}")
+        default = (self.directory or Path()) / DEFAULT_NAME
+        self._unsent_directory = UnsentDirectory(Path(spill).expanduser() if spill else default)
+        self._existing: UnsentFile | None = None  # The file that `replay` resumes.
+        self._outbox = Outbox(f"spoolax-{type(self).__name__}", self._timing)
         self._forked = False
-        self._seed: str | None = None  # What a run of `init` is called among others.
+        self._seed: str | None = None  # The name of a run of `init` among the others.
 
     @property
     def run_id(self) -> str:
-        """How the run can be found again."""
+        """What identifies the run, to resume it."""
         resumed = self.name if self.resume != "never" else None
         return self._given_id or resumed or self.unique
 
     def load(self) -> None:
-        """Import what is needed, and see that the options make sense. Called before the run."""
+        """Import what is needed, and check the options. Called before the run."""
 
     def connect(self) -> None:
         """Open the run. If that fails, it is tried again."""
 
-    def send(self, rows: list[Row]) -> None:
+    def send(self, rows: list[TrackerRow]) -> None:
         """Send rows, at most `most` of them. If that fails, they are sent again."""
         raise NotImplementedError
 
     def finish(self, failed: bool) -> None:
-        """Close the run, to which everything was sent."""
+        """Close the run. Everything has been sent."""
 
     def refuses(self, error: Exception) -> bool:
-        """Say whether an error means that trying again is of no use."""
+        """Say whether trying again after an error is of no use."""
         wrong = (TypeError, ValueError, ArithmeticError)
         return isinstance(error, wrong) and not isinstance(error, OSError)
 
     def open(self) -> None:
         """Import the tracker, so that this does not happen during the run."""
-        self._here = self.directory or Path().absolute()  # Wherever we are later.
+        self._here = self.directory or Path().absolute()  # The working directory may change.
         self._process = os.getpid()
         self.load()
-        writable(self._path(), type(self).__name__)
-        self._channel = Channel(self, type(self).__name__, self._new_spill)
+        writable(self._unsent_path(), type(self).__name__)
+        self._channel = Channel(self, type(self).__name__, self._unsent_file, self._timing)
         self._outbox.add(self._channel)
-        if self._seed:  # Others may turn out to be only what such runs are made from.
+        if self._seed:  # Any other logger may only be there to make such runs.
             self._open_run()
 
     def write(self, record: Record) -> None:
         """Have a record sent."""
-        self.put(as_line(self._rows.row(record)) + "\n")
+        self.put(row_to_json(self._builder.row(record)) + "\n")
 
     def log_many(self, logs: LogDict) -> None:
         """Have many entries sent.
@@ -196,7 +188,7 @@ class TrackerLogger(WritingLogger):
         """
         lines = None
         if host.is_worker():
-            lines = self._rows.lines(logs, lambda: steps_of(logs, self._counts))
+            lines = self._builder.lines(logs, lambda: steps_of(logs, self._counts))
         if lines is None:
             super().log_many(logs)
         else:
@@ -208,52 +200,39 @@ class TrackerLogger(WritingLogger):
         return self._schedule.is_always and not self._view.is_chosen
 
     def put(self, lines: str, count: int = 1) -> None:
-        """Have rows sent, which are lines of JSON."""
+        """Have `count` rows sent, which are lines of JSON."""
         if self._process != os.getpid():
             raise LoggerStateError(
                 f"{type(self).__name__} was opened by another process, which has its file and its "
-                "thread. Make another one in the process that was forked."
+                "thread. Make a new one in the forked process."
             )
         self._channel.put(lines, count)
         self._outbox.notify()
 
     def close(self, error: BaseException | None) -> None:
-        """Wait until everything was sent; or else say where it is."""
+        """Wait until everything is sent; or else say where it is."""
         if self._process != os.getpid():
-            return  # The run goes on elsewhere.
-        channel, outbox = self._channel, self._outbox
+            return  # The process that was forked has no part in the run.
+        channel = self._channel
         if not self._forked and error is None:  # What fails before it logs anything has no run.
             channel.wanted = True
         try:
-            channel.settle()
+            channel.unsent.write_all()
         finally:
             channel.closing = error is not None
-            self._wait_for(channel, outbox)
+            try:
+                self._outbox.finish(channel, self._patience)
+            finally:
+                if self._seed is None:
+                    warn_about(self._outbox.finished)
+                self._unsent_directory.remove_if_empty()
         if channel.refusal is not None:
-            raise TrackerError(self._why_not()) from channel.refusal
-
-    def _wait_for(self, channel: Channel, outbox: Outbox) -> None:
-        patience = 0.0 if outbox.is_hopeless else self._patience
-        try:
-            if channel.wanted or channel.waiting or channel.connected.is_set():
-                was_ended = outbox.wait([channel], channel.over.is_set, patience)
-                if not (was_ended or channel.failures or channel.refusal):  # It does not answer.
-                    outbox.give_up()
-        except BaseException:  # Who interrupts it does not want to wait for the other runs, either.
-            outbox.is_interrupted = True
-            raise
-        finally:
-            channel.abandon()
-            outbox.leave(channel)
-            outbox.notify()  # It may have nothing to do any more.
-            if self._seed is None:
-                outbox.warn()
-            remove_if_empty(self._spill)
+            raise TrackerError(self._why_not_open()) from channel.refusal
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until the tracker has everything, and say whether it has; that of all runs, too.
+        """Wait until the tracker has everything, of all runs; say whether it has.
 
-        Gives up if the tracker is away, or nothing moves for so many seconds.
+        Gives up if the tracker is away, or if nothing moves for `timeout` seconds.
 
         Examples:
             >>> class Nowhere(TrackerLogger):
@@ -268,17 +247,17 @@ class TrackerLogger(WritingLogger):
         channels = [self._channel]
         channels += [run._channel for run in self.runs.values() if isinstance(run, TrackerLogger)]
         for channel in channels:
-            channel.catch_up()
+            channel.unsent.retry()
         busy = [channel for channel in channels if channel.waiting]
         arrived = self._outbox.wait(busy, lambda: not any(c.waiting for c in busy), timeout)
-        return arrived and not any(channel.refused or channel.is_behind for channel in channels)
+        return arrived and not any(c.refused.count or c.unsent.in_memory for c in channels)
 
     def fork(self, run: RunInfo) -> TrackerLogger:
-        """Each run is one of the tracker's, with its number as `seed`, in a group together."""
+        """Each run is a run of the tracker, with its number as `seed`; they share a group."""
         self._forked = True
         if self.group is None:
             self.group = self.name or "seeds"
-            if self.resume == "never":  # Else it has to be found again.
+            if self.resume == "never":  # Else the group has to be found again.
                 self.group += time.strftime("-%Y%m%d-%H%M%S")
         config = dict(self.config)
         if "seed" in config:
@@ -286,7 +265,7 @@ class TrackerLogger(WritingLogger):
         config["seed"] = run.number
         seed = f"seed-{run.number}"
         logger = self.remade()
-        # Not as arguments: others may have been made with other ones.
+        # Not as arguments: a class of somebody's own may have others.
         logger.name, logger.group = f"{self.name}-{seed}" if self.name else seed, self.group
         logger.config = config
         logger._given_id = self._given_id and f"{self._given_id}-{run.number}"
@@ -294,22 +273,22 @@ class TrackerLogger(WritingLogger):
         return logger
 
     def __repr__(self) -> str:
-        # Not what goes to the tracker: there may be a key in it.
-        known = {"name": self.name, "project": self.project, "run_id": self.run_id}
-        words = ", ".join(f"{word}={value!r}" for word, value in known.items() if value)
-        return f"<{type(self).__name__}({words}), {self._phase}>"
+        # Without options: there may be an API key among them.
+        shown = {"name": self.name, "project": self.project, "run_id": self.run_id}
+        arguments = ", ".join(f"{name}={value!r}" for name, value in shown.items() if value)
+        return f"<{type(self).__name__}({arguments}), {self._phase}>"
 
     @property
-    def tag_words(self) -> list[str]:
-        """The tags for trackers in which they have no values."""
+    def tag_list(self) -> list[str]:
+        """The tags, for trackers whose tags have no values."""
         return [f"{tag}:{value}" if value else tag for tag, value in self.tags.items()]
 
     @property
     def native(self) -> Any:
-        """The tracker's own object, for what only it can do. Opens the run, and waits for it.
+        """The tracker's own object, for what only it can do. Opens the run, and waits for that.
 
-        It is used by another thread as well; do not close it. It can still be had when the logger
-        has been closed.
+        Another thread uses it as well; do not close it. It is still there after the logger has been
+        closed.
         """
         if self.is_open:
             self._open_run()
@@ -318,11 +297,12 @@ class TrackerLogger(WritingLogger):
         elif self._phase == "new":
             self.check_open()
         if not self._channel.connected.is_set():
-            raise TrackerError(self._why_not()) from self._channel.refusal or self._channel.error
+            cause = self._channel.refusal or self._channel.backoff.error
+            raise TrackerError(self._why_not_open()) from cause
         return self._native()
 
-    def _why_not(self) -> str:
-        reason = self._channel.refusal or self._channel.error or "it takes too long"
+    def _why_not_open(self) -> str:
+        reason = self._channel.refusal or self._channel.backoff.error or "it takes too long"
         return f"{type(self).__name__} could not open its run: {reason}"
 
     def _native(self) -> Any:
@@ -332,38 +312,30 @@ class TrackerLogger(WritingLogger):
         self._channel.wanted = True
         self._outbox.notify()
 
-    def check_options(self, f: Callable[..., Any], known: Iterable[str] = ()) -> None:
-        """Raise an error if there are options that a function of the tracker does not have."""
-        parameters = inspect.signature(f).parameters.values()
-        names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        self.check_known([*known, *names], f"{f.__module__.partition('.')[0]}.{f.__name__}")
-
     def check_known(self, names: Iterable[str], where: str) -> None:
-        """Raise an error if there are options with other names."""
+        """Raise an error if there are options that `where`, which has `names`, does not know."""
         check_options(self.options, type(self), names, where)
 
-    def _path(self) -> Path:
-        """The file in which rows wait."""
-        words = [type(self).__name__, self.project, self.name or ""]
-        stem = "-".join(re.sub(r"[^\w.=-]+", "_", word, flags=re.ASCII) for word in words if word)
-        return self._spill / f"{stem[-150:]}-{self.unique}.jsonl"
+    def _unsent_path(self) -> Path:
+        names = (type(self).__name__, self.project, self.name)
+        return self._unsent_directory.path_for(names, self.unique)
 
-    def _new_spill(self) -> Spill:
+    def _unsent_file(self) -> UnsentFile:
         if self._existing is not None:
             return self._existing
-        return Spill(self._path(), self.about(), self.lag)
+        return UnsentFile(self._unsent_path(), self.about(), self.lag)
 
     def about(self) -> dict[str, Any]:
-        """What has to be known to go on with the run."""
+        """What has to be known to resume the run."""
         return {
             "logger": type(self).__name__,
             "unique": self.unique,
             "connected": self._channel.connected.is_set(),
-            "made_with": kept(self.words()),
+            "made_with": json_arguments(self.arguments()),
         }
 
-    def words(self) -> dict[str, Any]:
-        """What such a logger is made with, wherever and whenever that is done."""
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that make such a logger again, elsewhere and later."""
         return {
             "name": self.name,
             "project": self.project,
@@ -376,10 +348,3 @@ class TrackerLogger(WritingLogger):
             "resume": self.resume,
             **self.options,
         }
-
-
-def remove_if_empty(directory: Path) -> None:
-    """Remove the directory of files that wait, if it is ours."""
-    if directory.name == UNSENT:
-        with contextlib.suppress(OSError):
-            directory.rmdir()

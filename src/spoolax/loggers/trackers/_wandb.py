@@ -8,15 +8,16 @@ from typing import Any
 
 from ..._extras import load
 from ...errors import LogValueError
-from ._names import Names
-from ._rows import Row
+from ._arguments import parameters_of
+from ._rows.row import TrackerRow
 from ._tracker import TrackerLogger
+from ._unique_names import UniqueNames
 
 
 class WandbLogger(TrackerLogger):
     """Logs to Weights & Biases, without the network unless told otherwise.
 
-    The words are those of `TrackerLogger`; others go to `wandb.init`. Without a `mode`, it is what
+    It takes the arguments of `TrackerLogger`, and those of `wandb.init`. The default `mode` is what
     the environment variable `WANDB_MODE` says, or else "offline": the run is written to the
     directory `wandb`, and `wandb sync` uploads it.
 
@@ -30,75 +31,76 @@ class WandbLogger(TrackerLogger):
     """
 
     title = "wandb"
-    most = 1  # Those before one that fails must not be sent again.
+    most = 1  # Rows before one that fails must not be sent again.
     lag = 20.0  # Its process writes to the disk every 15 seconds.
     modes = ("offline", "online", "disabled", "shared")
     _attempts = 0
 
     def load(self) -> None:
-        """Import wandb, and see whether it can log in."""
+        """Import wandb, and make sure that it can log in."""
         self._wandb = load("wandb", "WandbLogger", "wandb")
-        self.check_options(self._wandb.init)
+        self.check_known(parameters_of(self._wandb.init), "wandb.init")
         self._mode = self.mode or os.environ.get("WANDB_MODE", "offline")
         place = self.directory or os.environ.get("WANDB_DIR") or Path()
         self._here = Path(place).expanduser().absolute()
         try:
             self._wandb.Settings(
-                project=self.project, run_id=self.run_id, run_tags=tuple(self.tag_words)
+                project=self.project, run_id=self.run_id, run_tags=tuple(self.tag_list)
             )
         except (ValueError, self._wandb.errors.UsageError) as error:
             raise LogValueError(
-                f"wandb does not take what WandbLogger was given: {error}"
+                f"wandb does not accept the arguments of WandbLogger: {error}"
             ) from None
         if self._mode in ("online", "shared") and not self._wandb.login(prompt=False, verify=False):
             raise LogValueError(
-                f"WandbLogger is to be {self._mode}, but wandb has no API key. Run `wandb login` "
-                "once, or set WANDB_API_KEY; or use `mode='offline'`, and `wandb sync` later."
+                f"WandbLogger was asked to be {self._mode}, but wandb has no API key. Run `wandb "
+                "login` once, or set WANDB_API_KEY; or use `mode='offline'` and run `wandb sync` "
+                "later."
             )
-        self._names, self._drawn = Names(_open), set[str]()
+        self._names, self._drawn = UniqueNames(_free_name), set[str]()
 
-    def words(self) -> dict[str, Any]:
-        """Whatever the environment says later."""
-        return {**super().words(), "mode": self._mode}
+    def arguments(self) -> dict[str, Any]:
+        """Arguments that make such a logger again, whatever the environment says then."""
+        return {**super().arguments(), "mode": self._mode}
 
     @property
     def run_id(self) -> str:
-        """How the run can be found again."""
-        # An id that could not be opened is in use from then on, until the process ends.
+        """What identifies the run, to resume it."""
+        # wandb takes an id that could not be opened for used until the process ends.
         is_ours = self._given_id is None and self.resume == "never"
         return super().run_id + (f"-{self._attempts}" if is_ours and self._attempts > 1 else "")
 
     def connect(self) -> None:
         """Open a run, next to others of this process."""
         self._attempts += 1
-        # By default it is tried for 90 seconds, and the process would not end before that.
+        # By default wandb tries for 90 seconds, and keeps the process alive until then.
         timeout = min(max(self._patience, 5.0), 90.0)
-        # Of many runs, tables of all their values would be too much.
-        about = {"init_timeout": timeout} | ({"quiet": True} if self._seed else {})
+        # Tables of values for every seed would be too much.
+        settings = {"init_timeout": timeout} | ({"quiet": True} if self._seed else {})
         self._run = self._wandb.init(
             **{
                 "project": self.project,
                 "name": self.name,
                 "config": self.config,
-                "tags": self.tag_words,
+                "tags": self.tag_list,
                 "group": self.group,
                 "id": self.run_id,
                 "resume": None if self.resume == "never" else self.resume,
                 "dir": self._here,
                 "mode": self._mode,
                 "reinit": "create_new",
-                "settings": self._wandb.Settings(**about),
+                "settings": self._wandb.Settings(**settings),
                 **self.options,
             }
         )
 
-    def send(self, rows: list[Row]) -> None:
-        """Log rows; wandb counts them itself."""
+    def send(self, rows: list[TrackerRow]) -> None:
+        """Log rows. wandb counts them itself."""
         for row in rows:
             values: dict[str, Any] = {**row.scalars, **row.texts}
             for name, counted in row.histograms.items():
-                edges = (counted.counts, counted.edges)
-                values[name] = self._wandb.Histogram(np_histogram=edges)
+                counts = (counted.counts, counted.edges)
+                values[name] = self._wandb.Histogram(np_histogram=counts)
             for name, image in row.images.items():
                 values[name] = self._wandb.Image(image)
             values = {self._names(name): value for name, value in values.items()}
@@ -113,7 +115,7 @@ class WandbLogger(TrackerLogger):
         if axis not in self._drawn:
             self._drawn.add(axis)
             self._run.define_metric(axis)
-        if "*" not in name:  # That would be a pattern.
+        if "*" not in name:  # Else wandb takes it for a pattern.
             self._run.define_metric(name, step_metric=axis)
 
     def finish(self, failed: bool) -> None:
@@ -121,13 +123,13 @@ class WandbLogger(TrackerLogger):
         self._run.finish(exit_code=int(failed))
 
     def refuses(self, error: Exception) -> bool:
-        """Wrong usage will not become right."""
+        """Say whether wandb will never accept what it got."""
         return super().refuses(error) or isinstance(error, self._wandb.errors.UsageError)
 
     def _native(self) -> Any:
         return self._run
 
 
-def _open(name: str) -> str:
-    """A name that is not wandb's own."""
+def _free_name(name: str) -> str:
+    """A name that wandb does not use for itself."""
     return f"value/{name}" if name.startswith("_") else name
