@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import re
 from typing import Any
 
@@ -35,10 +34,12 @@ def _command(package: str, extra: str) -> str:
 
 def requirements(extra: str) -> list[str]:
     """List what an extra installs, as the metadata of the installed spoolax has it."""
+    from importlib import metadata  # It takes its time, and hardly anybody needs it.
+
     marker = re.compile(rf"""\s*;.*extra\s*==\s*['"]{re.escape(extra)}['"]""")
     try:
-        found = importlib.metadata.requires("spoolax") or []
-    except importlib.metadata.PackageNotFoundError:  # It is not installed, only on the path.
+        found = metadata.requires("spoolax") or []
+    except metadata.PackageNotFoundError:  # It is not installed, only on the path.
         found = []
     return [marker.sub("", one).strip() for one in found if marker.search(one)]
 
@@ -48,8 +49,10 @@ def _name(requirement: str) -> str:
 
 
 def _is_installed(requirement: str) -> bool:
+    from importlib import metadata
+
     try:
-        importlib.metadata.version(_name(requirement))
-    except importlib.metadata.PackageNotFoundError:
+        metadata.version(_name(requirement))
+    except metadata.PackageNotFoundError:
         return False
     return True

@@ -35,7 +35,7 @@ from .primitives import (
 from .tracing import trace
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Anatomy:
     """The programs of a construct: those that run with it, in order, and the others."""
 
@@ -50,7 +50,7 @@ class Anatomy:
         return found
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Call(Anatomy):
     """A call of one function, which can be looked into."""
 
@@ -60,7 +60,7 @@ class Call(Anatomy):
         return self.programs[0]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Jit(Call):
     """`jax.jit`."""
 
@@ -71,7 +71,7 @@ class Jit(Call):
     out_shardings: Sequence[Any]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Checkpoint(Call):
     """`jax.checkpoint`; `is_repeated` in the backward pass, where it runs a second time."""
 
@@ -80,7 +80,7 @@ class Checkpoint(Call):
     policy: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Loop(Anatomy):
     """A construct that runs its last program again and again."""
 
@@ -90,7 +90,7 @@ class Loop(Anatomy):
         return self.programs[-1]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Scan(Loop):
     """`jax.lax.scan`: how many inputs are constants, how many are carried, and the rest of it."""
 
@@ -102,7 +102,7 @@ class Scan(Loop):
     options: dict[str, Any]  # What `jax.lax.scan` is to be called with again.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class While(Loop):
     """`jax.lax.while_loop`: how many of its inputs are constants of the test, and of the body."""
 
@@ -129,7 +129,7 @@ class While(Loop):
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class Cond(Anatomy):
     """`jax.lax.cond` and `switch`: one of the programs runs. Which may depend on the platform."""
 
@@ -141,7 +141,7 @@ class Cond(Anatomy):
         return {**params, "branches": tuple(branches)}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class LinearSolve(Anatomy):
     """`jax.lax.custom_linear_solve`: only the solver runs."""
 
@@ -149,7 +149,7 @@ class LinearSolve(Anatomy):
     const_lengths: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, repr=False)
 class ShardMap(Anatomy):
     """`jax.shard_map`."""
 

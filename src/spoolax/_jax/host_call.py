@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from jax._src import callback
 from jax._src.interpreters import batching, mlir
-from jax.extend.core import Primitive
+
+from .primitives import Primitive
 
 
 def host_call(receive: Callable[..., Any], question: Any, *arrays: Any) -> Any:

@@ -1,17 +1,19 @@
-"""The primitives of JAX that have programs inside, and the few types that jaxprs are made of."""
+"""The primitives of JAX that have programs inside, and the few types that jaxprs are made of.
+
+Not by way of `jax.extend`, which takes longer to import than all of spoolax.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.extend.core.primitives as primitives
-from jax._src import ad_checkpoint, core, hijax
+from jax._src import ad_checkpoint, core, custom_derivatives, hijax, pjit
+from jax._src.core import Literal as Literal
+from jax._src.core import Primitive as Primitive
 from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
 from jax._src.lax.control_flow import conditionals, loops, solves
 from jax._src.shard_map import shard_map_p as shard_map_p
-from jax.extend.core import Literal as Literal
-from jax.extend.core import Primitive as Primitive
 
 Jaxpr = Any
 JaxprEqn = Any
@@ -21,9 +23,9 @@ while_p = loops.while_p
 cond_p = conditionals.cond_p
 linear_solve_p = solves.linear_solve_p
 remat_p = ad_checkpoint.remat_p
-custom_jvp_call_p = primitives.custom_jvp_call_p
-custom_vjp_call_p = primitives.custom_vjp_call_p
-jit_p = primitives.jit_p
+custom_jvp_call_p = custom_derivatives.custom_jvp_call_p
+custom_vjp_call_p = custom_derivatives.custom_vjp_call_p
+jit_p = pjit.jit_p
 hi_primitive_p = hijax.call_hi_primitive_p
 
 

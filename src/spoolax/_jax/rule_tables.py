@@ -10,11 +10,10 @@ import jax
 from jax._src import core
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
-from jax.extend.core import Primitive
 
 from .anatomy import While
 from .arrays import zeros
-from .primitives import Jaxpr, equation, split, while_p
+from .primitives import Jaxpr, Primitive, equation, split, while_p
 from .tracing import trace
 
 
