@@ -32,8 +32,8 @@ from spoolax.loggers import (
     Steps,
     _console,
     _history,
-    _view,
 )
+from spoolax.loggers._protocol import view as _view
 from spoolax.loggers._protocol.frequency import Schedule
 
 
@@ -1242,7 +1242,7 @@ def test_lanes_share_a_bar_and_maps_have_one():
 
 
 def test_bars_nest_if_the_inner_loop_is_slow():
-    from spoolax.loggers import _progress
+    from spoolax._watch import progress as _progress
 
     def f(x):
         def outer(x, _):
