@@ -97,7 +97,7 @@ def _named(value: Any, name: str, traced: bool) -> Iterator[tuple[str, Any]]:
         if len(children) == 1 and children[0][1] is value:
             what = f"{name!r} in the state" if name else "The state"
             raise LogTypeError(
-                f"{what} is of type {type(value).__name__}, which is neither an array nor a number, "
+                f"{what} is of type {type(value).__name__}, which is neither an array nor a number "
                 "nor a pytree of them. Register the type with `jax.tree_util.register_dataclass`, "
                 "or give the logger a `view` that takes numbers out of it."
             )
