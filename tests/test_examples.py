@@ -11,8 +11,7 @@ import pytest
 
 import spoolax
 from spoolax import testing
-from spoolax.loggers import CompositeLogger, PlotLogger
-from spoolax.storage import HDF5StorageWriter
+from spoolax.loggers import CompositeLogger, HDF5StorageWriter, PlotLogger
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
@@ -21,6 +20,14 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 def _settings_of_users():
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture
+def _compiled_quickly():
+    """For examples that take far longer to compile than to run."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def load(name):
@@ -79,6 +86,7 @@ def test_onsager_at_the_critical_point():
     assert example.exact(0.5)["magnetisation"] == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("_compiled_quickly")
 def test_the_demo_runs(capsys, monkeypatch):
     example = load("train")
     monkeypatch.setattr(example, "STEPS", 500)
@@ -89,6 +97,7 @@ def test_the_demo_runs(capsys, monkeypatch):
     assert "reduced on the device" in printed
 
 
+@pytest.mark.usefixtures("_compiled_quickly")
 def test_spectra_are_fitted(tmp_path, capsys):
     example = load("spectrum")
     fit, fits = example.main(tmp_path, count=30)
