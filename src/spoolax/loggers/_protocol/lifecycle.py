@@ -18,7 +18,7 @@ from ..._tap.host import host, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
 
 
-def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap `__enter__`."""
 
     @functools.wraps(enter)
@@ -39,7 +39,7 @@ def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapped
 
 
-def logging(log: Callable[..., None]) -> Callable[..., None]:
+def wrap_log(log: Callable[..., None]) -> Callable[..., None]:
     """Wrap `log`."""
 
     @functools.wraps(log)
@@ -99,7 +99,7 @@ def _checked_step(step: Any) -> int | float:
     return int(number) if number == number // 1 else float(number)
 
 
-def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
+def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
     """Wrap `__exit__`."""
 
     @functools.wraps(leave)

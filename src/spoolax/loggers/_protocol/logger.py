@@ -24,7 +24,7 @@ from ..._tap.tap import Tapped, checked_options, checked_sink
 from ...errors import LoggerStateError, StopRun
 from .entries import entries_of, forget_runs, split_by_run
 from .frequency import Frequency
-from .lifecycle import LoggerLock, entering, exiting, logging, misuse
+from .lifecycle import LoggerLock, misuse, wrap_enter, wrap_exit, wrap_log
 from .runs import RUN_STEP, LoggerState, RunInfo, open_runs
 from .steps import Counts, step_of
 from .tapped import TappedByLogger
@@ -352,9 +352,9 @@ def _attempt_all(act: Callable[[Any], Any], items: Iterable[Any]) -> None:
 
 
 _WRAPPED: dict[str, Callable[..., Any]] = {
-    "__enter__": entering,
-    "log": logging,
-    "__exit__": exiting,
+    "__enter__": wrap_enter,
+    "log": wrap_log,
+    "__exit__": wrap_exit,
 }
 for _name, _wrap in _WRAPPED.items():
     setattr(Logger, _name, _wrap(vars(Logger)[_name]))
