@@ -138,11 +138,11 @@ def test_lanes_that_did_not_log_do_not_count():
 
         return lax.while_loop(lambda i: i < n, body, jnp.float32(0))
 
-    lanes = jnp.array([2.0, 5.0])
+    lanes, batched = jnp.array([2.0, 5.0]), jax.vmap(f)
     with loggers.CheckLogger(lambda logs: np.isfinite(logs["y"])) as logger:
-        logger.tap(jax.vmap(f))(lanes)
+        logger.tap(batched)(lanes)
     entries = []
-    spoolax.tap(jax.vmap(f), entries.append)(lanes)
+    spoolax.tap(batched, entries.append)(lanes)
     spoolax.flush()
     with testing.capture() as logger:
         logger.log(entries[-1], 4)  # On this thread.
