@@ -1,4 +1,4 @@
-"""What loggers cost the thread of the user's loop; progress bars; the driver of simulations."""
+"""The cost of loggers to the thread that calls them, of progress bars, and of `simulate`."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ def main():
 
 
 def per_call(calls, times=300):
-    """Median seconds of a call on this thread, measured in turns."""
+    """Median seconds of a call on this thread. The calls take turns."""
     found = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
@@ -45,7 +45,7 @@ def per_call(calls, times=300):
 
 
 def main_thread():
-    """The cost of a call that reports two or four scalars, outside of jit."""
+    """The cost of a call that logs two or four scalars, outside of jit."""
     cost, norm = jnp.float32(1), jnp.float32(2)
     state = {name: jnp.float32(i) for i, name in enumerate("abcd")}
 
@@ -58,7 +58,7 @@ def main_thread():
     with _silent():
         times = per_call({"jax.debug.callback, eagerly": eager, "log_iteration_async": ours})
     slow, quick = times.values()
-    print("\none iteration reported from a Python loop, time of the calling thread")
+    print("\none iteration printed from a Python loop: time of the calling thread")
     for name, t in times.items():
         print(f"  {name:<34} {_time(t):>9}")
     print(f"  {'':<34} {slow / quick:>8.1f}x cheaper  goal 20x")
@@ -71,7 +71,7 @@ def main_thread():
         "RingBufferLogger": loggers.RingBufferLogger(100),
         "TqdmLogger": loggers.TqdmLogger(10**6, lambda s: {"a": s["a"]}, file=io.StringIO()),
         "JsonlLogger, every=100": loggers.JsonlLogger(directory / "few.jsonl", every=100),
-        "one that a view takes out": loggers.JsonlLogger(
+        "JsonlLogger, view of one scalar": loggers.JsonlLogger(
             directory / "one.jsonl", view=lambda s: {"a": s["a"]}
         ),
     }
@@ -82,13 +82,13 @@ def main_thread():
         }
         calls["float() of each, by hand"] = lambda i: [float(x) for x in state.values()]
         times = per_call(calls)
-    print("\nlog(state, step) of four scalars that are there, time of the calling thread")
+    print("\nlog(state, step) of four scalars that are ready: time of the calling thread")
     for name, t in times.items():
         print(f"  {name:<34} {_time(t):>9}")
 
 
 def a_loop_of_steps():
-    """A step of about a millisecond, whose cost is reported each time."""
+    """A step of about a millisecond, and its cost logged every time."""
     size = 256
 
     @jax.jit
@@ -118,7 +118,7 @@ def a_loop_of_steps():
     with _silent():
         times = race(calls, rounds=11, after=spoolax.flush)
     base, by_hand = times["nothing"], times["float(cost)"]
-    print(f"\na Python loop of steps of {_time(base / 100)}, reporting each")
+    print(f"\na Python loop of steps of {_time(base / 100)}, logging each")
     for name, t in times.items():
         print(
             f"  {name:<34} {_time(t / 100):>9} a step {100 * (t / base - 1):+7.1f}% of nothing "
@@ -128,7 +128,7 @@ def a_loop_of_steps():
 
 
 def progress_bars():
-    """A bar for a scan, next to jax-tqdm as it is by default."""
+    """A bar for a scan, compared with jax-tqdm with its defaults."""
     for name, size, length, _ in BODIES:
         x = start(size)
 
@@ -155,7 +155,7 @@ def progress_bars():
 
 
 def driver():
-    """Steps through `simulate`, next to a bare Python loop of jitted steps."""
+    """Steps in `simulate`, compared with a bare Python loop of jitted steps."""
     for name, size in (("cheap", 0), ("10 us", 64), ("100 us", 150)):
         n = 500
 
@@ -211,7 +211,7 @@ class _Terminal(io.StringIO):
 
 @contextlib.contextmanager
 def _silent():
-    """Keep what is printed away from the figures."""
+    """Discard what is printed meanwhile."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
         spoolax.flush()

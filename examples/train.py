@@ -1,7 +1,7 @@
 """Train a small network in one jitted `lax.scan`, watch it live, and look at what it logged.
 
-Nothing is carried out of the loop by hand: the training step calls `spoolax.log`. A logger shows
-that while the compiled loop runs, and `spoolax.spool` returns it.
+The training step calls `spoolax.log`; nothing has to be carried out of the loop by hand. A logger
+shows the entries while the compiled loop runs, and `spoolax.spool` returns them.
 """
 
 import sys
@@ -64,15 +64,15 @@ def plot(steps, values):
 
 
 def main():
-    print(f"\n{STEPS} training steps in one jitted scan, as they are streamed to a logger:\n")
+    print(f"\n{STEPS} training steps in one jitted scan, streamed to a logger:\n")
     with ConsoleLogger(total=STEPS) as logger:
         logger.tap(train)(jax.random.key(0))
 
     _, logs = spoolax.spool(train, interval=50)(jax.random.key(0))
-    print("\nEvery 50th step, as spoolax.spool returns it:\n")
+    print("\nEvery 50th step, returned by spoolax.spool:\n")
     print(logs)
 
-    print("\nA few of them as a table (logs.slice[::50].to_pandas()):\n")
+    print("\nSome of them as a table (logs.slice[::50].to_pandas()):\n")
     print(logs.slice[::50].to_pandas().to_string(index=False, float_format="%.5f"))
 
     print("\nThe loss by step:\n")
@@ -81,7 +81,7 @@ def main():
     means = spoolax.spool(train, "loss", interval=STEPS // 5, reduce="mean")
     _, windows = means(jax.random.key(0))
     shown = "  ".join(f"{mean:.5f}" for mean in windows["loss"])
-    print(f"Mean loss over each {STEPS // 5} steps, reduced on the device as it ran:  {shown}")
+    print(f"Mean loss of every {STEPS // 5} steps, reduced on the device while it ran:  {shown}")
 
 
 if __name__ == "__main__":

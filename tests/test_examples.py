@@ -11,8 +11,7 @@ import pytest
 
 import spoolax
 from spoolax import testing
-from spoolax.loggers import CompositeLogger, PlotLogger
-from spoolax.storage import HDF5StorageWriter
+from spoolax.loggers import CompositeLogger, HDF5StorageWriter, PlotLogger
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
@@ -21,6 +20,14 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 def _settings_of_users():
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture
+def _compiled_quickly():
+    """For examples that take far longer to compile than to run."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def load(name):
@@ -33,15 +40,16 @@ def load(name):
 def test_the_liquid_keeps_its_energy(tmp_path):
     """Velocity Verlet has no drift, the crystal melts, and momentum is conserved."""
     example, key = load("lennard_jones"), jax.random.key(0)
+    start = jax.jit(example.start)(key)  # One program, rather than a hundred.
     captured = testing.capture(every=20, view=example.energies)
-    stored = HDF5StorageWriter(tmp_path / "a.h5", example.SCHEMA, example.start(key))
+    stored = HDF5StorageWriter(tmp_path / "a.h5", example.SCHEMA, start)
     logger = CompositeLogger(
         captured,
         stored,
         PlotLogger(tmp_path / "plot.png", "total", every=500, view=example.energies),
     )
     final = spoolax.simulate(
-        example.step, example.start(key), 3000, key=key, logger=logger, warmup=500, inner=100
+        example.step, start, 3000, key=key, logger=logger, warmup=500, inner=100
     )
     total, temperature = (np.array(captured.values(k)) for k in ("total", "temperature"))
     assert len(total) == 150
@@ -49,7 +57,7 @@ def test_the_liquid_keeps_its_energy(tmp_path):
     assert abs(total[-50:].mean() - total[:50].mean()) < 5e-5 * abs(total.mean())
     assert 0.5 < temperature.mean() < 0.9, "equipartition: half of the heat went into melting"
     np.testing.assert_allclose(final.velocities.mean(0), 0, atol=1e-5)
-    forces = -jax.grad(example.potential)(final.positions)
+    forces = -jax.jit(jax.grad(example.potential))(final.positions)
     np.testing.assert_allclose(final.forces, forces, rtol=1e-3, atol=1e-3)
     assert (tmp_path / "plot.png").exists()
     with spoolax.open(tmp_path / "a.h5") as reader:
@@ -79,6 +87,7 @@ def test_onsager_at_the_critical_point():
     assert example.exact(0.5)["magnetisation"] == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("_compiled_quickly")
 def test_the_demo_runs(capsys, monkeypatch):
     example = load("train")
     monkeypatch.setattr(example, "STEPS", 500)
@@ -89,6 +98,7 @@ def test_the_demo_runs(capsys, monkeypatch):
     assert "reduced on the device" in printed
 
 
+@pytest.mark.usefixtures("_compiled_quickly")
 def test_spectra_are_fitted(tmp_path, capsys):
     example = load("spectrum")
     fit, fits = example.main(tmp_path, count=30)

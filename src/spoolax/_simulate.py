@@ -1,4 +1,4 @@
-"""The driver of a simulation: warm-up, production, loggers, and keys that can be made again."""
+"""The driver of a simulation: warm-up, production, loggers, and reproducible keys."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.arrays import is_key
+from ._jax.arrays import is_key, type_text
 from ._tap.sinks import reports
 from ._weak_cache import WeakCache
 from .errors import LogTypeError, LogValueError
 from .loggers import CompositeLogger, Logger, NullLogger
-from .loggers._composite import Borrowed, is_logger
+from .loggers._protocol.wrappers import AlreadyOpen, is_logger
 
-S = TypeVar("S")
-WARM_UP = 0xFFFFFFFF  # The last number that a key can be folded with: no step gets that far.
+SimState = TypeVar("SimState")
+WARM_UP = 0xFFFFFFFF  # The largest number that `fold_in` takes. No step has it.
 
 
 def key_chain(key: Any, start: int = 0) -> Iterator[Any]:
     """Yield a key for every step: `jax.random.fold_in(key, i)` for i from `start` on.
 
-    The key of a step depends on its number alone, so a run that goes on from a checkpoint gets the
-    same keys as one that was not interrupted.
+    The key of a step depends only on its number, so a run that is resumed from a checkpoint gets
+    the same keys as one that was not interrupted.
 
     Examples:
         >>> import spoolax, itertools, jax
@@ -44,8 +44,8 @@ def key_chain(key: Any, start: int = 0) -> Iterator[Any]:
 
 
 def simulate(
-    step: Callable[[Any, S], S],
-    state: S,
+    step: Callable[[Any, SimState], SimState],
+    state: SimState,
     n_steps: int,
     *,
     key: Any,
@@ -54,28 +54,28 @@ def simulate(
     inner: int = 1,
     donate: bool = True,
     start_step: int = 0,
-) -> S:
+) -> SimState:
     """Run a simulation, and hand its states to a logger.
 
-    Calls `step(key, state)` as often as asked for, and `logger.log(state, i)` after step i. The
-    logger is opened before the first step, and closed at the end, unless it is open already. The
-    trajectory does not depend on the logger, nor on `inner`, to the last bit: all steps run in the
-    same compiled loop.
+    Calls `step(key, state)` for every step, and `logger.log(state, i)` after step i. The logger is
+    opened before the first step and closed at the end, unless it is already open. The trajectory
+    depends neither on the logger nor on `inner`, to the last bit: all steps run in the same
+    compiled loop.
 
-    Ctrl-C ends the run after the steps that are under way: the loggers are closed, and the state so
-    far is returned. Another one, while that happens, raises `KeyboardInterrupt`.
+    Ctrl-C ends the run after the steps that are running: the loggers are closed, and the current
+    state is returned. A second Ctrl-C raises `KeyboardInterrupt`.
 
     Args:
         step: A function of a key and a state that returns the next state, a pytree like the first.
-        state: The state to begin with. It is copied, so it stays yours.
+        state: The initial state. It is copied, so your buffers are not donated.
         n_steps: How many steps to log.
         key: From `jax.random`. Step i gets the i-th key of `spoolax.key_chain(key)`.
-        logger: Anything with `log(state, step)` that is a context manager.
-        warmup: So many steps before, which are not logged, with keys of their own.
-        inner: How many steps may run on the device without the host. Loggers still get all they ask
-            for: a step whose state one wants (`logger.wants(i)`) ends the loop early.
-        donate: Whether a step may overwrite the buffers of the state before it.
-        start_step: The number of the first step, to go on with a run.
+        logger: Any context manager with `log(state, step)`.
+        warmup: How many steps to run before. They are not logged, and have keys of their own.
+        inner: How many steps may run on the device without the host. Loggers still get every state
+            they want: a step for which `logger.wants(i)` is true ends the inner loop early.
+        donate: Whether a step may overwrite the buffers of the previous state.
+        start_step: The number of the first step, to resume a run.
 
     Examples:
         >>> import spoolax, jax
@@ -87,20 +87,20 @@ def simulate(
         step 3  value=0.0625
         step 6  value=0.0078125
     """
-    n_steps, warmup = _count("n_steps", n_steps, 0), _count("warmup", warmup, 0)
-    start_step, inner = _count("start_step", start_step, 0), _count("inner", inner, 1)
+    n_steps, warmup = _integer("n_steps", n_steps, 0), _integer("warmup", warmup, 0)
+    start_step, inner = _integer("start_step", start_step, 0), _integer("inner", inner, 1)
     if max(start_step + n_steps, warmup) > WARM_UP:
         raise LogValueError(f"A simulation has at most {WARM_UP} steps.")
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
-    state = _settled(step, key, state)
+    state = _initial_state(step, key, state)
     advance = _compiled.get(step, donate, functools.partial(_compile, donate))
     with _interruptible() as interrupted:
         warm, at = jax.random.fold_in(key, WARM_UP), _number(0)
         for first in range(0, warmup, inner):
             if interrupted():
-                reports.warning("Interrupted in the warm-up, after %d of %d steps.", first, warmup)
+                reports.warning("Interrupted during warm-up, after %d of %d steps.", first, warmup)
                 return state
             at, state = advance(warm, at, state, _number(min(inner, warmup - first)))
         i, end, at = start_step, start_step + n_steps, _number(start_step)
@@ -109,7 +109,7 @@ def simulate(
                 count = _until_wanted(opened, i, min(inner, end - i))
                 at, state = advance(key, at, state, _number(count))
                 i += count
-                _tell(opened, state, i - 1, count)
+                _log_or_skip(opened, state, i - 1, count)
         if i < end:
             reports.warning(
                 "Interrupted after %d of %d steps; what was logged is complete.",
@@ -121,13 +121,13 @@ def simulate(
 
 @functools.lru_cache(maxsize=1024)
 def _number(n: int) -> Any:
-    """A number on the device. Transferring the same ones again and again would take time."""
+    """A number on the device. Transferring the same ones every time would be slow."""
     return jnp.asarray(n, jnp.uint32)
 
 
 def _compile(donate: bool, step: Callable[[], Any]) -> Callable[..., Any]:
-    # The number of steps is not part of the program: one and the same runs whatever `inner` is, and
-    # whoever listens, so that every bit is the same.
+    # The number of steps is an argument: the same program runs whatever `inner` and the loggers
+    # are, so that every bit is the same.
     def advance(key: Any, at: Any, state: Any, count: Any) -> Any:
         def body(_: Any, carry: Any) -> Any:
             at, state = carry
@@ -141,8 +141,8 @@ def _compile(donate: bool, step: Callable[[], Any]) -> Callable[..., Any]:
 _compiled: WeakCache[Any] = WeakCache(methods=False)
 
 
-def _settled(step: Callable[..., Any], key: Any, state: Any) -> Any:
-    """Copy the state, as arrays of the types that a step returns."""
+def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> Any:
+    """Copy the state, with the dtypes that a step returns."""
     state = jax.tree.map(jnp.array, state)
     try:
         after = jax.eval_shape(step, key, state)
@@ -160,25 +160,21 @@ def _settled(step: Callable[..., Any], key: Any, state: Any) -> Any:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise LogTypeError(
                 f"`step` must return a state like the one it gets, but state"
-                f"{jax.tree_util.keystr(path)} is {_type(old)} before, and {_type(new)} after it. "
-                "Convert it in `step`, or begin with the other type."
+                f"{jax.tree_util.keystr(path)} is {type_text(old)} before the step, and "
+                f"{type_text(new)} after it. Convert it in `step`, or begin with the other type."
             )
     return jax.tree.map(lambda old, new: lax.convert_element_type(old, new.dtype), state, after)
 
 
-def _type(x: Any) -> str:
-    return f"{x.dtype}[{','.join(map(str, x.shape))}]"
-
-
 def _until_wanted(logger: Logger[Any], first: int, most: int) -> int:
-    """How many steps to run until there is a state that the logger wants, at most `most`."""
+    """How many steps to run until the logger wants the state, at most `most`."""
     for count in range(1, most):
         if logger.wants(first + count - 1):
             return count
     return most
 
 
-def _tell(logger: Logger[Any], state: Any, step: int, count: int) -> None:
+def _log_or_skip(logger: Logger[Any], state: Any, step: int, count: int) -> None:
     if logger.wants(step):
         logger.log(state, step)
         count -= 1
@@ -188,16 +184,19 @@ def _tell(logger: Logger[Any], state: Any, step: int, count: int) -> None:
 
 @contextlib.contextmanager
 def _opened(logger: Any) -> Iterator[Logger[Any]]:
-    """Open a logger, unless somebody else has; what fails in it does not end the run."""
+    """Open a logger unless it is open. Its failures do not end the run."""
     if isinstance(logger, Logger) and logger.is_open:
-        logger = Borrowed(logger)
+        logger = AlreadyOpen(logger)
     with CompositeLogger(logger) as opened:
         yield opened
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C ask for an end, the first time. Only the main thread gets to know of it."""
+    """Yield a function that says whether Ctrl-C was pressed; a second one interrupts.
+
+    Signals only reach the main thread. In others it always returns False.
+    """
     asked = False
 
     def ask(number: int, frame: Any) -> None:
@@ -216,10 +215,10 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _count(name: str, count: Any, least: int) -> int:
-    if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < least:
-        raise LogValueError(f"`{name}` must be a whole number from {least} on, not {count!r}.")
-    return int(count)
+def _integer(name: str, given: Any, least: int) -> int:
+    if not isinstance(given, (int, np.integer)) or isinstance(given, bool) or given < least:
+        raise LogValueError(f"`{name}` must be an integer of at least {least}, not {given!r}.")
+    return int(given)
 
 
 def _check_key(key: Any) -> None:
@@ -227,13 +226,13 @@ def _check_key(key: Any) -> None:
     is_typed = dtype is not None and is_key(key)
     if np.ndim(key) != (0 if is_typed else 1) or not (is_typed or dtype == np.uint32):
         raise LogTypeError(
-            f"`key` is one key of `jax.random`, such as `jax.random.key(0)`, not {key!r}."
+            f"`key` must be one key from `jax.random`, such as `jax.random.key(0)`, not {key!r}."
         )
 
 
 def _check_logger(logger: Any) -> None:
     if not is_logger(logger):
         raise LogTypeError(
-            f"`logger` must be a context manager with a `log(state, step)`, not {logger!r}. "
-            "Several loggers are one as `CompositeLogger(*loggers)`."
+            f"`logger` must be a context manager with `log(state, step)`, not {logger!r}. Combine "
+            "several loggers with `CompositeLogger(*loggers)`."
         )

@@ -1,7 +1,7 @@
-"""Lines about the iterations of an optimizer, from Python loops and from inside of `jit`.
+"""Print the iterations of an optimizer, from a Python loop or from inside `jit`.
 
-Nobody waits for the device: arrays are handed to another thread as they are, which reads and prints
-them. Inside of a trace the values are streamed, as by `tap`.
+Nothing waits for the device: arrays are handed to another thread, which reads and prints them.
+Inside a trace the values are streamed, as by `tap`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._tap.host import host
 from ._tap.sinks import Sink
 from ._tap.tap import tap
 from .errors import LogValueError
-from .loggers._protocol.record import is_gone
+from .loggers._protocol.record import is_donated
 
 EVERY = 10  # Iterations, with `verbose=1`.
 
@@ -25,13 +25,13 @@ EVERY = 10  # Iterations, with `verbose=1`.
 def log_iteration_async(
     iteration: Any, cost: Any, gradient_norm: Any, message: str = "", verbose: int = 0
 ) -> None:
-    """Print the state of an optimizer, without waiting for it.
+    """Print an iteration of an optimizer, without waiting for its values.
 
     Args:
-        iteration: The number of the iteration; it may be traced.
-        cost: The value of what is minimized. Do not donate it before it is printed.
+        iteration: The number of the iteration. It may be traced.
+        cost: The value that is minimized. Do not donate it before it is printed.
         gradient_norm: The norm of its gradient.
-        message: More to say.
+        message: What to add to the line.
         verbose: 0 prints nothing, 1 every 10th iteration, and 2 all of them.
 
     Examples:
@@ -49,9 +49,9 @@ def log_iteration_async(
     values = {"iteration": iteration, "cost": cost, "gradient_norm": gradient_norm}
     every = EVERY if verbose == 1 else 1
     if _is_traced(values):
-        _in_trace(values, _Iterations(every, message))
+        _stream(values, _Iterations(every, message))
     elif is_jax_array(iteration) or iteration % every == 0:
-        host.post(_iterations, (_kept(values), every, message))
+        host.post(_iterations, (_snapshot(values), every, message))
 
 
 def log_convergence_async(
@@ -62,12 +62,12 @@ def log_convergence_async(
     final_gradient_norm: Any,
     verbose: int = 1,
 ) -> None:
-    """Print how an optimization ended, without waiting for it.
+    """Print how an optimization ended, without waiting for its values.
 
     Args:
         reason: Why it ended.
         iterations: How many iterations it took.
-        final_cost: The value of what was minimized.
+        final_cost: The value that was minimized.
         time_sec: How many seconds it took.
         final_gradient_norm: The norm of its gradient.
         verbose: 0 prints nothing.
@@ -88,13 +88,13 @@ def log_convergence_async(
         "gradient_norm": final_gradient_norm,
     }
     if _is_traced(values):
-        _in_trace(values, _Convergence(reason))
+        _stream(values, _Convergence(reason))
     else:
-        host.post(_convergences, (_kept(values), reason))
+        host.post(_convergences, (_snapshot(values), reason))
 
 
 def is_jax_array(x: Any) -> bool:
-    """Say whether something is an array of JAX, concrete or traced.
+    """Say whether something is a JAX array, concrete or traced.
 
     Examples:
         >>> import jax, numpy
@@ -107,12 +107,13 @@ def is_jax_array(x: Any) -> bool:
 def _check(verbose: Any) -> None:
     if verbose not in (0, 1, 2):
         raise LogValueError(
-            f"`verbose={verbose!r}` is not known: 0 is nothing, 1 every {EVERY}th iteration, 2 all."
+            f"`verbose={verbose!r}` is not known. Use 0 to print nothing, 1 for every {EVERY}th "
+            "iteration, or 2 for all."
         )
 
 
-def _kept(values: dict[str, Any]) -> dict[str, Any]:
-    """Values that do not change any more. Arrays of JAX do not, so nobody has to copy them."""
+def _snapshot(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as they are now. JAX arrays do not change, so only NumPy arrays are copied."""
     return {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in values.items()}
 
 
@@ -120,42 +121,42 @@ def _is_traced(values: dict[str, Any]) -> bool:
     return any(isinstance(value, jax.core.Tracer) for value in values.values())
 
 
-def _in_trace(values: dict[str, Any], show: Any) -> None:
-    tap(lambda values: log(values) and None, show)(values)
+def _stream(values: dict[str, Any], callback: Any) -> None:
+    tap(lambda values: log(values) and None, callback)(values)
 
 
 class _Iterations:
-    """Prints iterations that a program streams. Equal ones are one to JAX's caches."""
+    """Prints iterations that a program streams."""
 
     def __init__(self, every: int, message: str) -> None:
         self._every, self._message = every, message
 
     def __call__(self, logs: LogDict) -> None:
         for values in _lanes(logs):
-            _show_iteration((values, self._every, self._message))
+            _print_iteration((values, self._every, self._message))
 
 
 class _Convergence:
-    """Prints the end that a program streams."""
+    """Prints a convergence that a program streams."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
     def __call__(self, logs: LogDict) -> None:
         for values in _lanes(logs):
-            _show_convergence((values, self._reason))
+            _print_convergence((values, self._reason))
 
 
 def _lanes(logs: LogDict) -> list[dict[str, Any]]:
-    """The values of an entry; of a batch, those of each lane that is still at it."""
+    """The values of an entry; under vmap, those of each lane that is still running."""
     mask = np.asarray(logs.series(next(iter(logs))).mask)
     return [
         {name: np.asarray(x)[tuple(lane)] for name, x in logs.items()} for lane in np.argwhere(mask)
     ]
 
 
-def _show_iteration(what: tuple[dict[str, Any], int, str]) -> None:
-    values, every, message = what
+def _print_iteration(item: tuple[dict[str, Any], int, str]) -> None:
+    values, every, message = item
     iteration = _text(values["iteration"], "d")
     if iteration.isdigit() and int(iteration) % every:
         return
@@ -166,8 +167,8 @@ def _show_iteration(what: tuple[dict[str, Any], int, str]) -> None:
     )
 
 
-def _show_convergence(what: tuple[dict[str, Any], str]) -> None:
-    values, reason = what
+def _print_convergence(item: tuple[dict[str, Any], str]) -> None:
+    values, reason = item
     print(
         f"Converged after {_text(values['iterations'], 'd')} iterations "
         f"({_text(values['seconds'], '.3f')} s): {reason}. Final cost = {_text(values['cost'])}, "
@@ -177,10 +178,10 @@ def _show_convergence(what: tuple[dict[str, Any], str]) -> None:
 
 
 def _text(value: Any, how: str = ".6e") -> str:
-    if is_gone(value):
+    if is_donated(value):
         return "(donated)"
     number = value if isinstance(value, (int, float)) else float(value)
     return f"{int(number) if how == 'd' else number:{how}}"
 
 
-_iterations, _convergences = Sink(_show_iteration), Sink(_show_convergence)
+_iterations, _convergences = Sink(_print_iteration), Sink(_print_convergence)

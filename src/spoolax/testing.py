@@ -1,10 +1,10 @@
-"""For tests of your own: see what a program logs, and check that a logger keeps the contract.
+"""For your own tests: see what a program logs, and check that a logger keeps the contract.
 
     class TestMyLogger(spoolax.testing.LoggerContract):
         def make(self, directory):
             return MyLogger(directory / "log.txt")
 
-Run with pytest, that is a suite of tests. `read`, if it is written, says what has arrived.
+pytest runs that as a suite of tests. Define `read` as well to compare what has arrived.
 """
 
 from __future__ import annotations
@@ -78,11 +78,24 @@ def _seeded(key: Any, x: Any) -> Any:
     return _program(x)
 
 
+# These are defined here, not in the tests, so that they are compiled once for all loggers.
+def _advance(state: dict[str, Any]) -> dict[str, Any]:
+    return {"n": state["n"] + 1, "x": (state["n"] + 1.0) ** 2}
+
+
+_donating_step = jax.jit(_advance, donate_argnums=0)
+
+
+def _simulation_step(key: Any, state: dict[str, Any]) -> dict[str, Any]:
+    del key
+    return {"x": state["n"] ** 2, "n": state["n"] + 1}
+
+
 EXPECTED: Entries = [(i, {"x": float(i * i)}) for i in range(5)]
 
 
 class LoggerContract:
-    """What holds for every logger, as tests. Derive from it, and write `make`.
+    """What holds for every logger, as tests. Derive from it and define `make`.
 
     Examples:
         >>> from spoolax.loggers import NullLogger
@@ -93,29 +106,29 @@ class LoggerContract:
     """
 
     def make(self, directory: Path) -> Any:
-        """Make a logger; files go into the directory."""
+        """Make a logger. It may write files into the directory."""
         raise NotImplementedError
 
     def read(self, logger: Any) -> Entries | None:
-        """What has arrived in a closed logger: steps, and values by name. None: nobody knows."""
+        """What has arrived in a closed logger: steps, and values by name. None: not known."""
         del logger
         return None
 
     def check(self, logger: Any, expected: Entries) -> None:
-        """Compare what has arrived, if that is known, with what should have."""
+        """Compare what has arrived, if that is known, with what should have arrived."""
         arrived = self.read(logger)
         if arrived is not None:
             assert arrived == expected, f"expected {expected}, but got {arrived}"
 
     def test_takes_the_states_of_a_python_loop(self, tmp_path: Path) -> None:
-        """`log(state, step)` takes in each of them, in order."""
+        """`log(state, step)` logs each of them, in order."""
         with self.make(tmp_path) as logger:
             for step, state in EXPECTED:
                 logger.log({"x": jnp.float32(state["x"])}, step)
         self.check(logger, EXPECTED)
 
     def test_takes_what_a_program_streams(self, tmp_path: Path) -> None:
-        """`logger.tap(f)` delivers each entry once, in order, and changes no bit of the output."""
+        """`logger.tap(f)` delivers each entry once, in order, and leaves the output unchanged."""
         with self.make(tmp_path) as logger:
             out = logger.tap(_program)(jnp.float32(1))
         _same(out, jax.jit(_program)(jnp.float32(1)))
@@ -129,13 +142,13 @@ class LoggerContract:
         self.check(logger, EXPECTED)
 
     def test_can_be_the_callback_of_tap(self, tmp_path: Path) -> None:
-        """`spoolax.tap(f, logger)` works too, also inside of jit."""
+        """`spoolax.tap(f, logger)` works too, also inside `jit`."""
         with self.make(tmp_path) as logger:
             jax.jit(tap(_program, logger))(jnp.float32(1))
         self.check(logger, EXPECTED)
 
     def test_opens_a_run_for_every_key(self, tmp_path: Path) -> None:
-        """Under jit and vmap, `init` opens one run per key, and each gets what is its own."""
+        """Under jit and vmap, `init` opens one run per key, and each gets its own entries."""
 
         def run(key: Any) -> Any:
             return logger.tap(_seeded, logger.init(key))(key, jnp.float32(1))
@@ -148,36 +161,27 @@ class LoggerContract:
             self.check_run(one, EXPECTED)
 
     def check_run(self, logger: Any, expected: Entries) -> None:
-        """The same as `check`, for the logger of a run."""
+        """Like `check`, for the logger of a run."""
         self.check(logger, expected)
 
     def test_reads_the_state_before_it_is_donated(self, tmp_path: Path) -> None:
         """The buffers of a state may be overwritten as soon as `log` has returned."""
-
-        def advance(state: dict[str, Any]) -> dict[str, Any]:
-            return {"n": state["n"] + 1, "x": (state["n"] + 1.0) ** 2}
-
-        step = jax.jit(advance, donate_argnums=0)
         state = {"n": jnp.float32(0), "x": jnp.float32(0)}
         with self.make(tmp_path) as logger:
             for i in range(5):
                 logger.log(state, i)
-                state = step(state)
+                state = _donating_step(state)
         self.check(logger, [(i, {"n": float(i), "x": float(i * i)}) for i in range(5)])
 
     def test_is_driven_by_simulate(self, tmp_path: Path) -> None:
-        """Several steps at a time or not, a logger gets what it asks for."""
+        """It gets the states that it wants, though several steps run at a time."""
         logger = self.make(tmp_path)
         start = {"x": jnp.float32(0), "n": jnp.float32(0)}
-
-        def step(key: Any, state: dict[str, Any]) -> dict[str, Any]:
-            return {"x": state["n"] ** 2, "n": state["n"] + 1}
-
-        simulate(step, start, 5, key=jax.random.key(0), logger=logger, inner=3)
+        simulate(_simulation_step, start, 5, key=jax.random.key(0), logger=logger, inner=3)
         self.check(logger, [(i, {"x": float(i * i), "n": i + 1.0}) for i in range(5)])
 
     def test_takes_steps_in_any_order(self, tmp_path: Path) -> None:
-        """Steps may repeat or go back, as they do when a run is resumed; entries stay in order."""
+        """Steps may repeat or go back, as when a run is resumed; entries stay in order."""
         steps = [3, 4, 1, 1]
         with self.make(tmp_path) as logger:
             for step in steps:
@@ -185,7 +189,7 @@ class LoggerContract:
         self.check(logger, [(step, {"x": 1.0}) for step in steps])
 
     def test_lets_errors_of_the_run_pass(self, tmp_path: Path) -> None:
-        """What the block raises comes out as it is, and the logger is closed."""
+        """What the block raises comes out unchanged, and the logger is closed."""
         error = RuntimeError("the run failed")
         try:
             with self.make(tmp_path) as logger:
@@ -199,7 +203,7 @@ class LoggerContract:
         self.check(logger, [(0, {"x": 1.0})])
 
     def test_is_used_inside_of_with(self, tmp_path: Path) -> None:
-        """Before, after, and twice, it says what is wrong."""
+        """Using it before or after, or entering it twice, is an error."""
         logger = self.make(tmp_path)
         with _refused():
             logger.log({"x": 1.0}, 0)
@@ -217,7 +221,7 @@ class LoggerContract:
         self.check(logger, [(0, {"x": 1.0})])
 
     def test_can_be_one_of_several(self, tmp_path: Path) -> None:
-        """A `CompositeLogger` hands it what all get, though another one fails."""
+        """In a `CompositeLogger` it gets every entry, though another logger fails."""
 
         class Failing(Logger[Any]):
             def log(self, state: Any, step: int) -> None:
@@ -234,7 +238,7 @@ class LoggerContract:
         self.check(logger, EXPECTED)
 
     def test_can_be_thinned_out(self, tmp_path: Path) -> None:
-        """`logger.every(n)` leaves out the steps in between."""
+        """`logger.every(n)` leaves out the other steps."""
         logger = self.make(tmp_path)
         with logger.every(2) as sparse:
             sparse.tap(_program)(jnp.float32(1))

@@ -1,4 +1,4 @@
-"""A progress bar: of tqdm in a terminal or notebook, and lines of text elsewhere."""
+"""A progress bar: tqdm in a terminal or notebook, and lines of text elsewhere."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, TextIO
 
 from .._extras import load
 
-SELDOM = 10.0  # Seconds between lines, where there is no bar.
-OFTEN = 0.1  # Between updates of a bar.
+LINE_EVERY = 10.0  # Seconds between lines, where there is no bar.
+UPDATE_EVERY = 0.1  # Seconds between updates of a bar.
 
 
 class Bar:
-    """Shows how many of `total` have been done; None: nobody knows how many there are."""
+    """Shows how many of `total` are done. None: the total is not known."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Bar:
         notebook = file is None and any(c.__name__ == "tqdm_notebook" for c in auto.__mro__)
         self._meter = auto.format_meter
         self._about = {"total": total, "prefix": description, "unit": unit, "ncols": 80}
-        self._begun, self._said = time.monotonic(), 0.0
+        self._begun, self._printed = time.monotonic(), 0.0
         self._done, self._postfix = 0.0, ""
         self._bar: Any = None
         if notebook or self._file.isatty():
@@ -46,24 +46,24 @@ class Bar:
             )
 
     def update(self, done: float, postfix: str = "") -> None:
-        """Show how much has been done."""
+        """Show how many are done."""
         self._done, self._postfix = done, postfix or self._postfix
         if self._bar is not None:
             self._bar.n = done
             self._bar.set_postfix_str(self._postfix, refresh=False)
             self._bar.refresh()
-        elif time.monotonic() - max(self._said, self._begun) >= SELDOM:
-            self._say()
+        elif time.monotonic() - max(self._printed, self._begun) >= LINE_EVERY:
+            self._print()
 
     def restart(self, ago: float) -> None:
-        """Begin again, as a loop inside of another does; so many seconds ago."""
+        """Begin again, `ago` seconds ago, as a loop inside another one does."""
         self._begun = time.monotonic() - ago
         if self._bar is not None:
             self._bar.reset()
             self._bar.start_t -= ago
 
     def discard(self) -> None:
-        """Take it away, as if it had never been there."""
+        """Remove the bar without a trace."""
         if self._bar is not None:
             self._bar.leave = False
             self._bar.close()
@@ -73,17 +73,17 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
         else:
-            self._say()
+            self._print()
 
-    def _say(self) -> None:
-        self._said = time.monotonic()
-        elapsed = self._said - self._begun
+    def _print(self) -> None:
+        self._printed = time.monotonic()
+        elapsed = self._printed - self._begun
         line = self._meter(self._done, elapsed=elapsed, postfix=self._postfix, **self._about)
         print(line.strip(), file=self._file, flush=True)
 
 
-def say(line: str, file: TextIO) -> None:
-    """Print a line, above the bars if there are any."""
+def print_above_bars(line: str, file: TextIO) -> None:
+    """Print a line, above tqdm's bars if there are any."""
     tqdm = sys.modules.get("tqdm")
     if tqdm is not None and getattr(tqdm.tqdm, "_instances", None):
         tqdm.tqdm.write(line, file=file)

@@ -29,9 +29,9 @@ from .watch import Instrument, Instrumented
 P = ParamSpec("P")
 T = TypeVar("T")
 
-TICK = "spoolax.progress"  # The tag of what is logged.
+TICK = "spoolax.progress"  # The tag of the entries.
 REFRESH = 0.25  # Seconds between updates.
-SLOW = 0.3  # An inner loop that takes less is not shown.
+SLOW = 0.3  # Seconds. An inner loop that takes less is not shown.
 END = "end"
 PERCENT = "%"
 
@@ -45,22 +45,21 @@ def progress(
     description: str = "",
     file: TextIO | None = None,
 ) -> Tapped[P, T]:
-    """Show progress bars for the loops of a function, which needs no change for it.
+    """Show progress bars for the loops of a function, without changing the function.
 
-    A scan has a bar with a total, and a while loop a counter. Loops inside of others have a bar
-    below theirs, if they take long enough to be seen. Under `vmap` there is one bar for all lanes.
-    Bars are updated a few times a second, however fast the loop is. Needs the extra
-    `spoolax[progress]`.
+    A scan has a bar with a total, and a while loop a counter. A loop inside another one has a bar
+    below it, if it takes long enough to be seen. Under `vmap` all lanes share one bar. Bars are
+    updated a few times per second, however fast the loop is. Needs tqdm (the extra `progress`).
 
     Args:
         f: Any function of JAX code, jitted or not.
         where: Only the loops at these addresses, as `spoolax.primitives(f, ...)` shows them.
-        depth: How deeply loops may be nested to be shown.
-        fraction: For while loops: takes the list of the arrays of the carry, in the order of
-            `jax.tree.leaves` (dictionaries are sorted by key), and returns how much
-            is done, between 0 and 1. Of several lanes, the slowest counts.
-        description: In front of the bars; by default the name of the function.
-        file: Where to print. By default the standard error.
+        depth: How many levels of nested loops to show.
+        fraction: For while loops: a function of the list of arrays in the carry, in the order of
+            `jax.tree.leaves` (dictionaries are sorted by key), that returns how much is done,
+            between 0 and 1. The slowest lane counts.
+        description: What to write in front of the bars, by default the name of the function.
+        file: Where to print, by default standard error.
 
     Examples:
         >>> import spoolax, jax, sys
@@ -70,9 +69,9 @@ def progress(
         f scan[0]: 100%|...| 1000/1000 [00:00<00:00, ...]
     """
     if fraction is not None and not callable(fraction):
-        raise LogTypeError(f"`fraction` is a function of the carry, not {fraction!r}.")
+        raise LogTypeError(f"`fraction` must be a function of the carry, not {fraction!r}.")
     if not isinstance(depth, int) or depth < 1:
-        raise LogValueError(f"`depth` is a whole number above 0, not {depth!r}.")
+        raise LogValueError(f"`depth` must be a positive integer, not {depth!r}.")
     bars = Bars(description or getattr(f, "__name__", ""), file)
     sink = checked_sink(bars, True, REFRESH, "wait")
     options = Options(tags=TICK)
@@ -87,10 +86,12 @@ class Progressing(Tapped[P, T]):
         try:
             out = super().__call__(*args, **kwargs)
             if tracing.trace_is_clean() and not host.is_worker():
-                host.wait()  # So that what is printed next does not end up amid the bars.
+                host.wait()  # So that what is printed next does not end up among the bars.
             return out
         except BaseException:
-            host.post(Sink(lambda bars: bars.close()), self._sink.callback)  # After what came.
+            host.post(
+                Sink(lambda bars: bars.close()), self._sink.callback
+            )  # After what was queued.
             raise
 
 
@@ -112,7 +113,7 @@ class _Ticked(Instrumented):
 
 
 class _Ticking(Instrument):
-    """Logs that an iteration has ended, and at the end of the program that it has."""
+    """Logs the end of every iteration, and the end of the program."""
 
     def __init__(
         self, where: tuple[str, ...], depth: int, fraction: Callable[[list[Any]], Any] | None
@@ -131,7 +132,7 @@ class _Ticking(Instrument):
             if length == PERCENT and self._fraction is not None:
                 value = self._fraction(list(body.outs[: body.carried]))
                 value = jnp.asarray(value, jnp.float32)
-            # The callback knows nothing of the program but what it is told by the key.
+            # The key is all that the callback knows about the loop.
             _tick(f"{where} {length}", value)
             self._shown = True
         return state
@@ -143,8 +144,8 @@ class _Ticking(Instrument):
         _tick(END, jnp.int32(0))
         if not self._shown:
             warnings.warn(
-                "There is no progress to show: the function has no loop of JAX in it, or `where` "
-                "selects none. `spoolax.primitives(f, *args)` shows what there is.",
+                "There is no progress to show: the function contains no JAX loop, or `where` "
+                "selects none. `spoolax.primitives(f, *args)` lists them.",
                 NothingSelectedWarning,
                 stacklevel=2,
             )
@@ -152,7 +153,7 @@ class _Ticking(Instrument):
 
 
 def _length(where: Where, fraction: Any) -> str:
-    """How a loop is counted: its length, or nothing, or in percent."""
+    """How a loop is counted: by its length, not at all, or in percent."""
     length = where.path[-1].length
     if length is None:
         return "" if fraction is None else PERCENT
@@ -164,7 +165,7 @@ def _tick(key: str, value: Any) -> None:
 
 
 class Bars:
-    """The bars of a program. It is called with what the loops have done."""
+    """The callback of a program with progress bars: it shows how far the loops are."""
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class Bars:
             assert logs.origin is not None
             address, _, length = key.rpartition(" ")
             if not logs.origin.path:
-                self._update(address, (), 0, length)  # It begins.
+                self._update(address, (), 0, length)  # The loop begins.
                 continue
             done: float = int(logs.origin.iteration[-1][-1]) + 1
             if length == PERCENT:
@@ -203,7 +204,7 @@ class Bars:
         last = self._seen.get(address)
         if last is None:
             this = _Execution(outer, now, now, 0.0)
-        elif last.outer != outer:  # It began when the one before was last seen, at the latest.
+        elif last.outer != outer:  # It began after the previous one was last seen.
             this = _Execution(outer, last.latest, now, last.latest - last.began)
         else:
             this = last._replace(latest=now)
@@ -211,7 +212,7 @@ class Bars:
         again = last is not None and last.outer != outer
         bar = self._bars.get(address)
         if bar is None:
-            # What takes no time would only flicker.
+            # A fast loop would only flicker.
             if outer and max(now - this.began, this.before) < SLOW:
                 return
             self._close_siblings(address)
@@ -224,20 +225,20 @@ class Bars:
         bar.update(done)
 
     def _close_siblings(self, address: str) -> None:
-        """A loop begins, so those before it, in the same loop, are over."""
+        """Close the bars of loops that are over, because another one begins at their level."""
         level = address.count("/")
         over = [a for a in self._bars if a.count("/") >= level]
-        for other in sorted(over, key=lambda a: -a.count("/")):  # Those below others first.
+        for other in sorted(over, key=lambda a: -a.count("/")):  # Inner ones first.
             self._bars.pop(other).close()
 
 
 class _Execution(NamedTuple):
-    """A loop that runs: in which iterations of those around it, since when, and when last seen."""
+    """One execution of a loop: in which outer iterations, when it began, and when last seen."""
 
     outer: Sequence[int]
     began: float
     latest: float
-    before: float  # How long it took the time before.
+    before: float  # How long the previous execution took.
 
 
 def _total(length: str) -> int | None:
@@ -247,6 +248,6 @@ def _total(length: str) -> int | None:
 
 
 def _slowest(fractions: Any, mask: Any) -> float:
-    """What the slowest lane that is still at it has done."""
+    """The fraction that the slowest lane still running has done."""
     running = np.asarray(fractions)[np.asarray(mask)]
     return float(np.nan_to_num(np.clip(running, 0, 1)).min()) if running.size else 1.0

@@ -1,7 +1,7 @@
 """Loggers: where the entries of programs, and the states of Python loops, go.
 
-Every logger is used in three ways: in a Python loop (`logger.log(state, step)`), streaming
-(`logger.tap(f)(x)`), and collected (`logger.spool(f)(x)`). To write one, derive from `Logger`.
+Every logger works in three ways: in a Python loop (`logger.log(state, step)`), streaming
+(`logger.tap(f)(x)`), and collected (`logger.spool(f)(x)`). To write your own, derive from `Logger`.
 """
 
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from ._protocol.logger import Logger as Logger
 from ._protocol.record import Record as Record
 from ._protocol.runs import LoggerState as LoggerState
 from ._protocol.runs import RunInfo as RunInfo
-from ._protocol.writing import WritingLogger as WritingLogger
+from ._protocol.writer import WritingLogger as WritingLogger
 from ._python import PythonLogger as PythonLogger
 from ._ring import RingBufferLogger as RingBufferLogger
 from ._tqdm import TqdmLogger as TqdmLogger

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._logdict.logdict import LogDict
 from ..errors import LogTypeError, StopRun
-from ._protocol.frequency import Frequency, Schedule, kind_of
+from ._protocol.frequency import Frequency, Schedule, entry_keys
 from ._protocol.logger import Logger
 from ._protocol.record import by_name, make_record, read
 
@@ -17,14 +17,14 @@ from ._protocol.record import by_name, make_record, read
 class CheckLogger(Logger[Any]):
     """Stops the run when a predicate of the state is false: `log` raises `StopRun`.
 
-    In a Python loop that is where `log` is called. A program that is streamed through `tap` stops
-    at its next chunk of entries, and the call raises it.
+    In a Python loop, the call of `log` raises it. A program that is streamed through `tap` stops at
+    its next chunk of entries, and the call of the program raises it.
 
     Args:
-        predicate: A function of the state, or of an entry: true as long as all is well.
-        every: A number of steps, or a frequency. Looking at the state means waiting for it.
-        message: What is wrong when it is false. By default, the name of the predicate.
-        keys: Look at entries with these keys only.
+        predicate: A function of the state, or of an entry, that is true as long as all is well.
+        every: A number of steps, or a frequency. Checking the state means waiting for it.
+        message: What is wrong when it is false. By default the name of the predicate.
+        keys: Check only entries with these keys.
 
     Examples:
         >>> import spoolax
@@ -48,7 +48,7 @@ class CheckLogger(Logger[Any]):
         keys: tuple[str, ...] | str = (),
     ) -> None:
         if not callable(predicate):
-            raise LogTypeError(f"`predicate` is a function of the state, not {predicate!r}.")
+            raise LogTypeError(f"`predicate` must be a function of the state, not {predicate!r}.")
         self._predicate, self._schedule, self._message = predicate, Schedule(every), message
         self._keys = (keys,) if isinstance(keys, str) else tuple(keys)
 
@@ -56,10 +56,10 @@ class CheckLogger(Logger[Any]):
         """Check a state."""
         if isinstance(state, LogDict) and not all(key in state for key in self._keys):
             return
-        if self._schedule.take(step, kind_of(state)) and not self._holds(state):
+        if self._schedule.take(step, entry_keys(state)) and not self._holds(state):
             name = getattr(self._predicate, "__name__", repr(self._predicate))
             what = self._message or f"`{name}` does not hold"
-            raise StopRun(f"At step {step}, {what}: {_described(state, step)}")
+            raise StopRun(f"At step {step}, {what}: {_describe(state, step)}")
 
     def wants(self, step: int) -> bool:
         """Say whether `every` includes the step."""
@@ -70,9 +70,9 @@ class CheckLogger(Logger[Any]):
         if isinstance(state, LogDict) and state and verdict.ndim:
             mask = np.asarray(state.series(next(iter(state))).mask)
             if mask.shape == verdict.shape[: mask.ndim]:
-                verdict = verdict[mask]  # Lanes that did not log have nothing to say.
+                verdict = verdict[mask]  # Leave out lanes that did not log.
         return bool(verdict.all())
 
 
-def _described(state: Any, step: int) -> str:
+def _describe(state: Any, step: int) -> str:
     return make_record(state, read(by_name(state)), step).line()

@@ -10,17 +10,18 @@ from typing import Any, Self
 from .._logdict.logdict import LogDict
 from .._tap.sinks import Sink, failures
 from ..errors import LogTypeError, StopRun
-from ._protocol.lifecycle import finish
+from ._protocol.lifecycle import raise_failures
 from ._protocol.logger import Logger
 from ._protocol.runs import RunInfo
+from ._protocol.wrappers import AlreadyOpen, is_logger, wants_step
 
 
 class CompositeLogger(Logger[Any]):
     """Hands everything to several loggers.
 
-    They are opened in order and closed in reverse. If one cannot be opened, those that have been
-    are closed. If one fails to log, the others still get the entry, and the error is raised at the
-    end. Anything that is a context manager with a method `log(state, step)` can be one of them.
+    They are opened in order and closed in reverse order. If one cannot be opened, those that are
+    open are closed. If one fails to log, the others still get the entry, and the error is raised at
+    the end. Any context manager with a method `log(state, step)` can be one of them.
 
     Examples:
         >>> from spoolax.loggers import CompositeLogger, PrintLogger, RingBufferLogger
@@ -40,7 +41,7 @@ class CompositeLogger(Logger[Any]):
         for one in loggers:
             if not is_logger(one):
                 raise LogTypeError(
-                    f"{one!r} is no logger: those are context managers with a `log(state, step)`."
+                    f"{one!r} is not a logger, which is a context manager with `log(state, step)`."
                 )
         self.loggers = loggers
         self._sinks = [Sink(one, owner=one) for one in loggers]
@@ -57,7 +58,7 @@ class CompositeLogger(Logger[Any]):
         self._for_each(lambda one: one.log(state, step))
 
     def log_many(self, logs: LogDict) -> None:
-        """Hand many entries to all of them."""
+        """Hand a batch of entries to all of them."""
         self._for_each(lambda one: one(logs))
 
     def __exit__(
@@ -73,11 +74,11 @@ class CompositeLogger(Logger[Any]):
                 one.__exit__(kind, error, trace)
             except BaseException as failure:
                 errors.append(failure)
-        finish(self, error, errors)
+        raise_failures(self, error, errors)
 
     def wants(self, step: int) -> bool:
-        """Say whether any of them does."""
-        return any(_wants(one, step) for one in self.loggers)
+        """Say whether any of them wants the step."""
+        return any(wants_step(one, step) for one in self.loggers)
 
     def skipped(self, steps: int) -> None:
         """Tell all of them."""
@@ -86,14 +87,17 @@ class CompositeLogger(Logger[Any]):
                 one.skipped(steps)
 
     def fork(self, run: RunInfo) -> CompositeLogger:
-        """Make a logger of the loggers of a run."""
+        """Combine the loggers of a run."""
         return CompositeLogger(
-            *(one.fork(run) if isinstance(one, Logger) else Borrowed(one) for one in self.loggers)
+            *(
+                one.fork(run) if isinstance(one, Logger) else AlreadyOpen(one)
+                for one in self.loggers
+            )
         )
 
     @property
     def takes_many(self) -> bool:
-        """Whether all of them do; else entries come one by one, in order."""
+        """Whether all of them take batches; if not, entries come one by one, in order."""
         return all(isinstance(one, Logger) and one.takes_many for one in self.loggers)
 
     def _for_each(self, act: Callable[[Any], Any]) -> None:
@@ -110,37 +114,3 @@ class CompositeLogger(Logger[Any]):
 
 
 MultiLogger = CompositeLogger
-
-
-def is_logger(one: Any) -> bool:
-    """Say whether something is a context manager with a method `log`."""
-    return all(hasattr(one, name) for name in ("log", "__enter__", "__exit__"))
-
-
-class Borrowed(Logger[Any]):
-    """One that is open already, and is closed by somebody else."""
-
-    concurrent = True
-
-    def __init__(self, one: Any) -> None:
-        self._one = one
-
-    def log(self, state: Any, step: int) -> None:
-        """Hand a state on."""
-        self._one.log(state, step)
-
-    def wants(self, step: int) -> bool:
-        """Say whether it does."""
-        return _wants(self._one, step)
-
-    def skipped(self, steps: int) -> None:
-        """Tell it, if it understands."""
-        if isinstance(self._one, Logger):
-            self._one.skipped(steps)
-
-
-def _wants(one: Any, step: int) -> bool:
-    try:
-        return not isinstance(one, Logger) or one.wants(step)
-    except Exception:  # Whatever is wrong with it, it must not keep the others from getting theirs.
-        return True

@@ -1,4 +1,4 @@
-"""A table in the terminal that shows how the values are doing."""
+"""A live table in the terminal."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from ._history import History
 from ._protocol.frequency import EverySeconds, Frequency, Schedule
 from ._protocol.record import Record, scalar
 from ._protocol.runs import RunInfo
-from ._protocol.section import Section
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.wrappers import PrefixedLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 BARS = "▁▂▃▄▅▆▇█"
-POINTS = 64  # Of a curve.
+POINTS = 64  # Points of a curve.
 NUMBERS = 62  # Columns of the terminal that are not for names or curves.
-WIDE = 30  # What spans this factor is drawn on a logarithmic scale.
-QUIET = 1.0  # Seconds between lines, if the output is no terminal and nobody says how often.
+WIDE = 30  # A curve that spans more than this factor is drawn on a logarithmic scale.
+LINE_EVERY = 1.0  # Seconds between lines, if the output is not a terminal and `every` is not given.
 
 
 class ConsoleLogger(WritingLogger):
-    """Shows a live table: each value as it is, its change, its course, and how fast steps go by.
+    """Shows a live table: every value, its change, its curve, and how many steps run per second.
 
-    The course is drawn over the whole run, on a logarithmic scale if the value spans more than a
-    factor of 30; the change is that since the last point of it. Arrays are shown as their mean. If
-    the output is no terminal, it prints lines instead, at most one a second, or as `every` says, so
-    that logs of batch jobs stay readable. Needs the extra `spoolax[console]`.
+    The curve covers the whole run, on a logarithmic scale if the value spans more than a factor of
+    30; the change is since the last point of the curve. Arrays are shown as their mean. If the
+    output is not a terminal, it prints lines instead, at most one per second or as `every` says, so
+    that logs of batch jobs stay readable. Needs rich (the extra `console`).
 
     Args:
         every: A number of steps, or a frequency.
         view: Takes what to show out of the state.
-        title: Above the table.
-        total: The number of steps of the run, to show how much of it is done.
-        file: Where to print. By default the standard output.
+        title: What to write above the table.
+        total: The number of steps of the run, to show how many of them are done.
+        file: Where to print, by default standard output.
 
     Examples:
         >>> with ConsoleLogger(every=10) as logger:
@@ -61,12 +61,12 @@ class ConsoleLogger(WritingLogger):
     ) -> None:
         super().__init__(view=view, every=every)
         self._title, self._total, self._file = title, total, file
-        self._lines = Schedule(EverySeconds(QUIET) if every is None else None)
-        self._unsaid: dict[tuple[str, ...], Record] = {}
+        self._lines = Schedule(EverySeconds(LINE_EVERY) if every is None else None)
+        self._unprinted: dict[tuple[str, ...], Record] = {}
         self._values: dict[str, History] = {}
-        self._others: dict[str, str] = {}  # What is no number.
+        self._others: dict[str, str] = {}  # What is not a number.
         self._pace: collections.deque[tuple[float, float]] = collections.deque(maxlen=64)
-        self._guard = threading.Lock()  # The table is drawn by a thread of rich.
+        self._guard = threading.Lock()  # A thread of rich draws the table.
 
     def open(self) -> None:
         """Start showing the table."""
@@ -84,14 +84,14 @@ class ConsoleLogger(WritingLogger):
             self._live.__enter__()
 
     def write(self, record: Record) -> None:
-        """Take a record into the table, or print it."""
+        """Add a record to the table, or print it."""
         if self._live is None:
-            kind = tuple(record.values)
-            if self._lines.take(record.step, kind):
-                self._unsaid.pop(kind, None)
-                self._say(record)
+            keys = tuple(record.values)
+            if self._lines.take(record.step, keys):
+                self._unprinted.pop(keys, None)
+                self._print(record)
             else:
-                self._unsaid[kind] = record
+                self._unprinted[keys] = record
             return
         with self._guard:
             for name, value in record.values.items():
@@ -108,14 +108,14 @@ class ConsoleLogger(WritingLogger):
         """Show the last values."""
         if self._live is not None:
             self._live.__exit__(None, None, None)
-        for record in self._unsaid.values():
-            self._say(record)
+        for record in self._unprinted.values():
+            self._print(record)
 
-    def fork(self, run: RunInfo) -> Section:
-        """All runs are in one table, with their names in front."""
-        return Section(self, run.name)
+    def fork(self, run: RunInfo) -> PrefixedLogger:
+        """All runs share one table, with their names in front of the keys."""
+        return PrefixedLogger(self, run.name)
 
-    def _say(self, record: Record) -> None:
+    def _print(self, record: Record) -> None:
         line = f"step {record.step}  {record.line()}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -170,7 +170,7 @@ def _number(x: float, digits: int) -> str:
 
 
 def _squeezed(values: list[float], most: int) -> list[float]:
-    """As many values as there is room for: the mean of neighbours."""
+    """As many values as there is room for, each the mean of neighbours."""
     most = min(most, len(values))
     edges = [round(i * len(values) / most) for i in range(most + 1)]
     parts = [values[a:b] for a, b in itertools.pairwise(edges)]
@@ -178,10 +178,10 @@ def _squeezed(values: list[float], most: int) -> list[float]:
 
 
 def sparkline(values: list[float]) -> str:
-    """Draw numbers as a line of bars; those that are no numbers are dots."""
+    """Draw numbers as a line of bars; NaN and infinities are dots."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    if low > 0 and high > WIDE * low:  # On a linear scale one would see nothing but the start.
+    if low > 0 and high > WIDE * low:  # A linear scale would show nothing but the start.
         return sparkline([math.log(x) if math.isfinite(x) else x for x in values])
     if math.isinf(high - low):
         return sparkline([value / 4 for value in values])

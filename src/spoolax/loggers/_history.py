@@ -1,4 +1,4 @@
-"""The course of a number over a run of any length, in bounded memory."""
+"""The curve of a value over a run of any length, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class History:
-    """Points of a curve, spread evenly over the run: when it is full, every other one goes."""
+    """Points of a curve, spread evenly over the run: if there are too many, drop every other."""
 
     def __init__(self, most: int) -> None:
         self.steps: list[float] = []
@@ -30,7 +30,7 @@ class History:
         self.count += 1
 
     def curve(self) -> tuple[list[float], list[float]]:
-        """The points, and the latest one in any case."""
+        """The points, always including the latest one."""
         if self._is_point and self.steps[-1] == self.latest_step:
             return self.steps, self.values
         return [*self.steps, self.latest_step], [*self.values, self.latest]

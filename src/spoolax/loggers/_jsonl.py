@@ -1,4 +1,4 @@
-"""Entries in a file, one JSON object on each line."""
+"""Entries in a file, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from ..errors import LogFileError, LogValueError
 from ._protocol.as_json import as_json, from_json
 from ._protocol.frequency import Frequency
-from ._protocol.paths import StrPath, of_run, writable
+from ._protocol.paths import StrPath, run_path, writable
 from ._protocol.record import Record
 from ._protocol.runs import RunInfo
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 
 class JsonlLogger(WritingLogger):
     """Appends a JSON object to a file for every entry.
 
     An object has `_step`, `_time`, the named steps, and the values by name: arrays are lists, and
-    NaN and infinities are strings (`read_jsonl` turns them back). Every line reaches the operating
-    system as it is written, so that a crash of the process leaves a file that can be read.
+    NaN and infinities are strings (`read_jsonl` turns them back). Every line is flushed to the
+    operating system, so that a crash of the process leaves a readable file.
 
     Args:
-        path: The file. Directories above it are made.
-        mode: "a" appends to a file that is there, "w" replaces it, "x" refuses it.
+        path: The file. Its directory is made if needed.
+        mode: "a" appends to an existing file, "w" replaces it, "x" refuses it.
         view: Takes what to write out of the state.
         every: A number of steps, or a frequency.
 
@@ -50,8 +50,8 @@ class JsonlLogger(WritingLogger):
         super().__init__(view=view, every=every)
         if mode not in ("a", "w", "x"):
             raise LogValueError(
-                f"`mode={mode!r}` is not known: use 'a' to append, 'w' to replace, 'x' to refuse a "
-                "file that is there."
+                f"`mode={mode!r}` is not known: use 'a' to append to an existing file, 'w' to "
+                "replace it, or 'x' to refuse it."
             )
         self.path, self._mode = Path(path), mode
         self._written, self._forked = 0, False
@@ -61,12 +61,12 @@ class JsonlLogger(WritingLogger):
         self.path = writable(self.path, "JsonlLogger")
         if self._mode == "x" and self.path.exists():
             raise LogFileError(
-                f"{str(self.path)!r} exists, and `mode='x'` says not to touch it. Choose another "
+                f"{str(self.path)!r} exists, and `mode='x'` refuses existing files. Choose another "
                 "name, or `mode='a'` to append to it, or `mode='w'` to replace it."
             )
-        torn = self._mode == "a" and _ends_amid_a_line(self.path)
+        torn = self._mode == "a" and _ends_mid_line(self.path)
         self._file = open(self.path, self._mode, encoding="utf-8")  # noqa: SIM115
-        if torn:  # By a crash. What follows must not be lost with it.
+        if torn:  # By a crash. The next line must not be lost with it.
             self._file.write("\n")
 
     def write(self, record: Record) -> None:
@@ -76,18 +76,18 @@ class JsonlLogger(WritingLogger):
         self._written += 1
 
     def close(self, error: BaseException | None) -> None:
-        """Close the file; if only runs of `init` were logged, there is nothing in it to keep."""
+        """Close the file, and remove it if it is empty because only runs of `init` were logged."""
         self._file.close()
         if not self._written and self._forked and not self.path.stat().st_size:
             self.path.unlink()
 
     def fork(self, run: RunInfo) -> JsonlLogger:
-        """Each run has a file of its own."""
+        """Each run has its own file."""
         self._forked = True
-        return self.remade(path=of_run(self.path, run))
+        return self.remade(path=run_path(self.path, run))
 
 
-def _ends_amid_a_line(path: Path) -> bool:
+def _ends_mid_line(path: Path) -> bool:
     if not path.exists() or not path.stat().st_size:
         return False
     with open(path, "rb") as file:
@@ -96,7 +96,7 @@ def _ends_amid_a_line(path: Path) -> bool:
 
 
 def read_jsonl(path: StrPath) -> Iterator[dict[str, Any]]:
-    """Yield the entries that a `JsonlLogger` wrote, without lines that a crash cut off.
+    """Yield the entries that a `JsonlLogger` wrote, without lines cut off by a crash.
 
     Examples:
         >>> import tempfile

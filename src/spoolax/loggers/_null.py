@@ -8,7 +8,7 @@ from ._protocol.logger import Logger
 
 
 class NullLogger(Logger[Any]):
-    """Takes everything, and does nothing with it: for when a logger is needed, but no log.
+    """Does nothing, for when a logger is required but no log is wanted.
 
     Examples:
         >>> with NullLogger() as logger:
@@ -21,6 +21,6 @@ class NullLogger(Logger[Any]):
         """Do nothing."""
 
     def wants(self, step: int) -> bool:
-        """Never."""
+        """Say that it wants no step."""
         del step
         return False

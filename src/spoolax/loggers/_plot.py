@@ -1,4 +1,4 @@
-"""Curves in a picture that is drawn anew as the run goes."""
+"""Curves in an image file that is redrawn during the run."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from .._tap.sinks import reports
 from ..errors import LogTypeError
 from ._history import History
 from ._protocol.frequency import Frequency
-from ._protocol.paths import StrPath, of_run, writable
+from ._protocol.paths import StrPath, run_path, writable
 from ._protocol.record import Record, scalar
 from ._protocol.runs import RunInfo
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 MOST_POINTS = 2000
-MOST_CURVES = 24  # More take too long to draw, and nobody can see them.
-SHARE = 0.1  # Of the time that may be spent on drawing, at most.
+MOST_CURVES = 24  # More take too long to draw, and are too small to see.
+SHARE = 0.1  # Of the time, what may be spent on drawing.
 
 
 class PlotLogger(WritingLogger):
     """Draws the values of some keys against the step, into a PNG or SVG file.
 
-    The file is drawn anew as the run goes, but no more than a tenth of the time goes into that, and
-    once more at the end. It is replaced as a whole, so a viewer never sees half of one. Arrays
-    are drawn as their mean. Needs the extra `spoolax[plot]`.
+    The file is redrawn during the run, which takes at most a tenth of the time, and once more at
+    the end. It is replaced atomically, so a viewer never sees half a file. Arrays are drawn as
+    their mean. Needs matplotlib (the extra `plot`).
 
     Args:
-        path: The file; its suffix says which kind.
-        keys: What to draw, as names or glob patterns; by default everything.
+        path: The file. Its suffix is the format.
+        keys: What to draw, as names or glob patterns. By default everything.
         every: Which steps to draw: a number of steps, or a frequency.
         view: Takes what to draw out of the state.
         log_scale: Whether the vertical axes are logarithmic.
@@ -62,14 +62,14 @@ class PlotLogger(WritingLogger):
         if isinstance(keys, str):
             keys = (keys,)
         elif keys is not None and not isinstance(keys, (tuple, list)):
-            raise LogTypeError(f"`keys` are names of values, not {keys!r}.")
+            raise LogTypeError(f"`keys` must be names of values, not {keys!r}.")
         self.path, self._keys, self._log_scale = Path(path), keys, log_scale
         self._curves: dict[str, History] = {}
         self._seen: dict[str, None] = {}
         self._cost, self._drawn = 0.0, -math.inf
 
     def open(self) -> None:
-        """Import matplotlib before the run begins, and see that the file can be written."""
+        """Import matplotlib before the run begins, and check that the file can be written."""
         self._figures = load("matplotlib.figure", "PlotLogger", "plot")
         self.path = writable(self.path, "PlotLogger")
         known = load("matplotlib.backend_bases", "PlotLogger", "plot")
@@ -81,7 +81,7 @@ class PlotLogger(WritingLogger):
             )
 
     def write(self, record: Record) -> None:
-        """Add points, and draw if it is time to."""
+        """Add points, and redraw if it is time."""
         for name, value in record.values.items():
             self._seen[name] = None
             if self._keys is None or any(matches(name, key) for key in self._keys):
@@ -93,26 +93,28 @@ class PlotLogger(WritingLogger):
             self.draw()
 
     def close(self, error: BaseException | None) -> None:
-        """Draw for the last time, if there is anything to draw."""
+        """Draw a last time, if there is anything to draw."""
         if len(self._curves) > MOST_CURVES:
             reports.warning(
-                "PlotLogger drew %d of %d curves; choose `keys`.", MOST_CURVES, len(self._curves)
+                "PlotLogger drew only %d of %d curves. Choose some with `keys`.",
+                MOST_CURVES,
+                len(self._curves),
             )
         if self._curves:
             self.draw()
         elif self._keys is not None and self._seen:
             reports.warning(
-                "PlotLogger drew nothing: no key matches %s. There were %s.",
+                "PlotLogger drew nothing: no key matches %s. The keys were %s.",
                 ", ".join(map(repr, self._keys)),
                 ", ".join(map(repr, self._seen)),
             )
 
     def fork(self, run: RunInfo) -> PlotLogger:
-        """Each run has a picture of its own."""
-        return self.remade(path=of_run(self.path, run))
+        """Each run has its own image."""
+        return self.remade(path=run_path(self.path, run))
 
     def draw(self) -> None:
-        """Draw the picture."""
+        """Draw the image."""
         begun = time.monotonic()
         curves = dict(list(self._curves.items())[:MOST_CURVES])
         count = len(curves)
@@ -121,7 +123,7 @@ class PlotLogger(WritingLogger):
         for axis, (name, curve) in zip(axes, curves.items(), strict=True):
             self._draw_curve(axis, name, curve)
         axes[-1].set_xlabel("step")
-        # A viewer that looks at it now sees the old one, or the new one, but nothing in between.
+        # A viewer sees either the old or the new file, and nothing in between.
         draft = self.path.with_name(f".{self.path.stem}.draft{self.path.suffix}")
         figure.savefig(draft, dpi=110)
         os.replace(draft, self.path)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from .._watch.bar import say
+from .._watch.bar import print_above_bars
 from ._protocol.frequency import Frequency
 from ._protocol.record import Record
 from ._protocol.runs import RunInfo
-from ._protocol.section import Section
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.wrappers import PrefixedLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 
 class PrintLogger(WritingLogger):
@@ -19,7 +19,7 @@ class PrintLogger(WritingLogger):
     Args:
         every: A number of steps, or a frequency.
         view: Takes what to print out of the state.
-        file: Where to print. By default the standard output.
+        file: Where to print, by default standard output.
 
     Examples:
         >>> with PrintLogger(every=100) as logger:
@@ -42,8 +42,8 @@ class PrintLogger(WritingLogger):
 
     def write(self, record: Record) -> None:
         """Print a record."""
-        say(f"step {record.step}  {record.line()}", self._file or sys.stdout)
+        print_above_bars(f"step {record.step}  {record.line()}", self._file or sys.stdout)
 
-    def fork(self, run: RunInfo) -> Section:
-        """Runs print to the same place, with their names in front."""
-        return Section(self, run.name)
+    def fork(self, run: RunInfo) -> PrefixedLogger:
+        """All runs print to the same file, with their names in front of the keys."""
+        return PrefixedLogger(self, run.name)

@@ -12,17 +12,19 @@ from ..errors import LogValueError
 from ._protocol.logger import Logger
 from ._protocol.paths import StrPath
 from ._protocol.runs import RunInfo
-from ._protocol.section import Section
+from ._protocol.wrappers import PrefixedLogger
 
 
 class ProfileLogger(Logger[Any]):
     """Runs the JAX profiler from step `start_step` to step `end_step`, both included.
 
-    Because `log(state, step)` comes after a step, the profiler starts with the call for the step
+    `log(state, step)` is called after a step, so the profiler starts in the call for the step
     before; for the first step of a run, when the logger is entered. It waits for the device at both
-    ends, so that just these steps are in the profile. Look at it with TensorBoard or Perfetto. If
+    ends, so that the profile has exactly these steps. Look at it with TensorBoard or Perfetto. If
     the run raises, the profiler is stopped.
-    In a program that is streamed, the window is when the entries of these steps arrive.
+
+    In a program that is streamed, the profile covers the time in which the entries of these steps
+    arrive.
 
     Args:
         log_dir: The directory for the profile.
@@ -47,22 +49,22 @@ class ProfileLogger(Logger[Any]):
     ) -> None:
         if not 0 <= start_step <= end_step:
             raise LogValueError(
-                f"The window from step {start_step} to step {end_step} is empty. Both ends belong "
-                "to it, so `start_step <= end_step`."
+                f"There are no steps from {start_step} to {end_step}, so the profile would be "
+                "empty. Both ends are included: pass `0 <= start_step <= end_step`."
             )
         self._directory, self._start, self._end = str(log_dir), start_step, end_step
         self._first = first_step
         self._running = self._done = False
 
     def __enter__(self) -> Self:
-        self._arm_after(self._first - 1, None)
+        self._start_after(self._first - 1, None)
         return self
 
     def log(self, state: Any, step: int) -> None:
-        """Start the profiler if the next step is in the window; stop it if this was the last."""
+        """Start the profiler if the next step is to be profiled; stop it after the last one."""
         if self._running and step >= self._end:
             self._stop(state)
-        self._arm_after(step, state)
+        self._start_after(step, state)
 
     def __exit__(
         self,
@@ -81,11 +83,11 @@ class ProfileLogger(Logger[Any]):
         """Say whether the profiler starts or stops after the step."""
         return step in (self._start - 1, self._end)
 
-    def fork(self, run: RunInfo) -> Section:
-        """There is one profiler, so all runs share it."""
-        return Section(self, run.name)
+    def fork(self, run: RunInfo) -> PrefixedLogger:
+        """There is only one profiler, so all runs share it."""
+        return PrefixedLogger(self, run.name)
 
-    def _arm_after(self, step: int, state: Any) -> None:
+    def _start_after(self, step: int, state: Any) -> None:
         if not self._running and not self._done and self._start - 1 <= step < self._end:
             jax.block_until_ready(state)
             jax.profiler.start_trace(self._directory)

@@ -1,4 +1,4 @@
-"""Entries as records of Python's own `logging`."""
+"""Entries as records of Python's `logging`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..errors import LogValueError
 from ._protocol.frequency import Frequency
 from ._protocol.record import Record
 from ._protocol.runs import RunInfo
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 
 class PythonLogger(WritingLogger):
-    """Hands entries to a logger of the standard library.
+    """Hands entries to a logger of Python's `logging`.
 
-    The message has the step and the values as text. The record has them as `record.step` and
-    `record.data`, and what `extra` says, for handlers and formatters that want them.
+    The message has the step and the values as text. The record also has them as `record.step` and
+    `record.data`, plus the attributes in `extra`, for handlers and formatters.
 
     Args:
         logger: The logger, or its name.
-        level: A level, its name, or a function of the values that returns one.
+        level: A level, its name, or a function of the values that returns either.
         extra: More attributes for every record.
         view: Takes what to log out of the state.
         every: A number of steps, or a frequency.
@@ -69,10 +69,10 @@ class PythonLogger(WritingLogger):
 
 
 def _number(level: Any) -> int:
-    """The number of a level, which may be given by name."""
+    """A level as a number."""
     names = logging.getLevelNamesMapping()
     if isinstance(level, int):
         return level
     if isinstance(level, str) and level.upper() in names:
         return names[level.upper()]
-    raise LogValueError(f"{level!r} is no level of `logging`: those are {', '.join(names)}.")
+    raise LogValueError(f"{level!r} is not a level of `logging`. Use one of {', '.join(names)}.")

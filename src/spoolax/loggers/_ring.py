@@ -8,22 +8,21 @@ from pathlib import Path
 from ..errors import LogValueError
 from ._protocol.as_json import as_json
 from ._protocol.frequency import Frequency
-from ._protocol.paths import StrPath, of_run, writable
+from ._protocol.paths import StrPath, run_path, writable
 from ._protocol.record import Record
 from ._protocol.runs import RunInfo
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 
 class RingBufferLogger(WritingLogger):
     """Keeps the last `k` entries in memory, and writes them to a file when the run raises.
 
-    The file has one JSON object on each line, as that of `JsonlLogger`. Without a path, entries are
-    just
-    kept: `logger.records`.
+    The file has one JSON object per line, like that of `JsonlLogger`. Without a path, entries are
+    only kept: `logger.records`.
 
     Args:
         k: How many to keep.
-        path: The file for when something goes wrong. It is replaced if it is there.
+        path: The file to write when the run raises. An existing file is replaced.
         view: Takes what to keep out of the state.
         every: A number of steps, or a frequency.
 
@@ -45,7 +44,7 @@ class RingBufferLogger(WritingLogger):
     ) -> None:
         super().__init__(view=view, every=every)
         if not isinstance(k, int) or k < 1:
-            raise LogValueError(f"A ring buffer keeps a number of entries above 0, not {k!r}.")
+            raise LogValueError(f"`k` must be a positive number of entries to keep, not {k!r}.")
         self._records: collections.deque[Record] = collections.deque(maxlen=k)
         self.path = None if path is None else Path(path)
 
@@ -55,7 +54,7 @@ class RingBufferLogger(WritingLogger):
         return list(self._records)
 
     def open(self) -> None:
-        """Make sure that the file could be written."""
+        """Check that the file can be written."""
         if self.path is not None:
             self.path = writable(self.path, "RingBufferLogger")
 
@@ -64,13 +63,13 @@ class RingBufferLogger(WritingLogger):
         self._records.append(record)
 
     def close(self, error: BaseException | None) -> None:
-        """Write the file, if something went wrong."""
+        """Write the file if the run failed."""
         if error is not None and self.path is not None and self._records:
             lines = [as_json(record) + "\n" for record in self._records]
             self.path.write_text("".join(lines), encoding="utf-8")
             error.add_note(f"The last {len(lines)} entries before it are in {str(self.path)!r}.")
 
     def fork(self, run: RunInfo) -> RingBufferLogger:
-        """Each run has a buffer and a file of its own."""
-        path = None if self.path is None else of_run(self.path, run)
+        """Each run has its own buffer and file."""
+        path = None if self.path is None else run_path(self.path, run)
         return self.remade(path=path)

@@ -9,27 +9,27 @@ from typing import Any, Self, TextIO
 
 from .._tap.host import host
 from .._tap.sinks import Sink
-from .._watch.bar import OFTEN, Bar
+from .._watch.bar import UPDATE_EVERY, Bar
 from ..errors import LogValueError
-from ._protocol.frequency import OfOneKind
+from ._protocol.frequency import OncePerStep
 from ._protocol.logger import Logger
 from ._protocol.runs import RunInfo
 from ._protocol.view import Copies, View
 
 
 class TqdmLogger(Logger[Any]):
-    """Shows a progress bar that ticks with every `log`.
+    """Shows a progress bar that advances with every `log`.
 
-    Values that `postfix` takes out of the state are shown behind it, a few times a second. Nobody
-    waits for them: they are copied on the device, and read by another thread. Where there is
-    neither a terminal nor a notebook, it prints a line now and then. Needs the extra
-    `spoolax[progress]`.
+    Values that `postfix` takes out of the state are shown after it, a few times per second. `log`
+    does not wait for them: they are copied on the device, and read by another thread. If there is
+    neither a terminal nor a notebook, it prints a line now and then. Needs tqdm (the extra
+    `progress`).
 
     Args:
-        num_steps: How many steps there will be, if that is known.
-        postfix: Takes a dictionary of numbers out of the state.
-        description: In front of the bar.
-        file: Where to print. By default the standard error.
+        num_steps: The number of steps, if known.
+        postfix: A function of the state that returns a dictionary of numbers.
+        description: What to write in front of the bar.
+        file: Where to print, by default standard error.
 
     Examples:
         >>> import sys
@@ -50,27 +50,27 @@ class TqdmLogger(Logger[Any]):
         file: TextIO | None = None,
     ) -> None:
         if num_steps is not None and (not isinstance(num_steps, int) or num_steps < 0):
-            raise LogValueError(f"`num_steps` is how many steps there will be, not {num_steps!r}.")
+            raise LogValueError(f"`num_steps` must be a number of steps, not {num_steps!r}.")
         self._total = num_steps
         self._postfix = None if postfix is None else View(postfix, "postfix")
         self._description, self._file = description, file
         self._position: int | None = None
         self._sink = Sink(self._show, owner=self)
         self._count, self._shown, self._forked = 0, 0.0, False
-        self._counts_as_step = OfOneKind()
+        self._counts_as_step = OncePerStep()
 
     def __enter__(self) -> Self:
         self._bar = Bar(self._total, self._description, self._position, self._file)
         return self
 
     def log(self, state: Any, step: int) -> None:
-        """Tick. Of several entries in a step of a program, one counts."""
+        """Advance the bar. Of several entries in one step of a program, only one counts."""
         if not self._counts_as_step(state):
             return
         self._count += 1
         if self._count == self._total or self.wants(step):
             self._shown = time.monotonic()
-            copies = self._taken(state)
+            copies = self._copied_postfix(state)
             host.post(self._sink, (self._count, copies), copies.nbytes if copies else 0)
 
     def __exit__(
@@ -84,30 +84,30 @@ class TqdmLogger(Logger[Any]):
             self._bar.close()
 
     def wants(self, step: int) -> bool:
-        """Say whether it is time to show something, or the last step."""
-        return step + 1 == self._total or time.monotonic() - self._shown >= OFTEN
+        """Say whether it is time to update the bar, or this is the last step."""
+        return step + 1 == self._total or time.monotonic() - self._shown >= UPDATE_EVERY
 
     def skipped(self, steps: int) -> None:
-        """Tick for steps whose state nobody needs to see."""
+        """Advance the bar by steps whose state is not needed."""
         self._count += steps
 
     def fork(self, run: RunInfo) -> TqdmLogger:
-        """Each run has a bar of its own, one below the other."""
+        """Each run has its own bar, one below the other."""
         if not self._count and not self._forked:
-            self._bar.discard()  # It would stay at zero.
+            self._bar.discard()  # Nothing else would ever advance it.
         self._forked = True
         described = f"{self._description} {run.name}".strip()
         logger = self.remade(description=described)
         logger._position = run.number
         return logger
 
-    def _taken(self, state: Any) -> Copies | None:
+    def _copied_postfix(self, state: Any) -> Copies | None:
         if self._postfix is None:
             return None
         try:
             return self._postfix.copies(state)
-        except Exception as error:  # The bar goes on without it.
-            error.add_note("This was raised for the `postfix` of a TqdmLogger.")
+        except Exception as error:  # The bar goes on without a postfix.
+            error.add_note("This was raised by the `postfix` of a TqdmLogger.")
             self._sink.fail(error)
             return None
 

@@ -18,7 +18,7 @@ from ._protocol.as_json import as_json
 from ._protocol.frequency import Frequency
 from ._protocol.record import Record
 from ._protocol.runs import RunInfo
-from ._protocol.writing import Viewer, WritingLogger
+from ._protocol.writer import Viewer, WritingLogger
 
 MOST_WAITING = 1000  # Messages.
 PAUSES = (0.25, 10.0)  # Seconds before the first retry, and at most; in between they double.

@@ -22,10 +22,10 @@ from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict
 from .._tap.host import host
 from ..errors import StorageError
-from ..loggers._protocol.entries import steps_of
-from ..loggers._protocol.frequency import Frequency, Schedule, kind_of
-from ..loggers._protocol.paths import StrPath, of_run
+from ..loggers._protocol.frequency import Frequency, Schedule, entry_keys
+from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
+from ..loggers._protocol.steps import steps_of
 from ..loggers._protocol.view import View
 from ._book import Book, check_mode, claimed
 from ._dtypes import Stored, stored_as
@@ -117,7 +117,7 @@ class SaveLogger(Store):
         """Save a state, or an entry of a program."""
         self.check()
         self._ran += 1
-        if not self._schedule.take(step, kind_of(state)):
+        if not self._schedule.take(step, entry_keys(state)):
             return
         if isinstance(state, LogDict) and host.is_worker() and not self._view.is_chosen:
             self._keep_block(_entry(state, False), np.asarray([step]), _about(state))
@@ -159,7 +159,7 @@ class SaveLogger(Store):
     def fork(self, run: RunInfo) -> SaveLogger:
         """Each run has a file of its own."""
         self._forked = True
-        return self.remade(path=of_run(self.path, run))
+        return self.remade(path=run_path(self.path, run))
 
     def keep(self, item: Any) -> None:
         """Keep a row that came by itself, or a block of them."""

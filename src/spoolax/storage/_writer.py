@@ -11,7 +11,7 @@ import numpy as np
 
 from .._logdict.logdict import LogDict
 from ..errors import LogValueError
-from ..loggers._protocol.paths import StrPath, of_run
+from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
 from ._book import Book, check_mode, claimed
 from ._h5md import add_h5md, check_h5md
@@ -155,7 +155,7 @@ class HDF5StorageWriter(Store):
 
     def fork(self, run: RunInfo) -> HDF5StorageWriter:
         """Each run has a file of its own."""
-        return self.remade(path=of_run(self.path, run))
+        return self.remade(path=run_path(self.path, run))
 
     def keep(self, item: tuple[Group, int, list[Any]]) -> None:
         """Keep a row."""

@@ -1,4 +1,4 @@
-"""What a logger is, and what every logger can do because of it.
+"""What all loggers share: the protocol, its life cycle, runs, steps, frequencies, records, views.
 
-Loggers and storage import it; it knows none of them.
+Loggers and storage import it; it imports none of them.
 """

@@ -1,8 +1,8 @@
-"""Records as JSON: one object, on one line, that any reader of JSON can read.
+"""Records as JSON: one object on one line, which any JSON parser can read.
 
-JSON has no NaN and no infinities, so they are the strings "NaN", "Infinity" and "-Infinity". A lane
-that did not log is null, and a complex number is `[real, imaginary]`. What has the name of
-something else gets an underscore in front.
+JSON has no NaN and no infinities, so they become the strings "NaN", "Infinity" and "-Infinity". A
+lane that did not log is null, and a complex number is `[real, imaginary]`. A name that is already
+taken gets an underscore in front.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from .record import Record
 
-# Making one takes as long as using it.
+# Making an encoder takes as long as using it.
 encode = json.JSONEncoder(allow_nan=False, default=str).encode
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -37,7 +37,7 @@ def as_json(record: Record) -> str:
 
 
 def finite_or_name(number: float) -> float | str:
-    """A number as JSON has it: those that it does not have are strings."""
+    """A number as JSON can hold it: NaN and infinities as strings."""
     if isinstance(number, int) or math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
@@ -69,7 +69,7 @@ def _plain(value: Any, valid: Any) -> Any:
     if isinstance(value, np.generic) and valid is None and value.dtype.kind in "biuf":
         value = value.item()
     if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
-        return value  # By far the most frequent case.
+        return value  # By far the most common case.
     array = np.asarray(value)
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)

@@ -1,105 +1,126 @@
-"""Take what a tap delivers apart: entries of a batch, and the step of an entry."""
+"""Take apart what a tap delivers: into single entries, or into the entries of each run."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from ..._logdict.logdict import LogDict, Origin
-from ...errors import StopRun
+from ..._logdict.logdict import LogDict, Origin, from_series
+from ..._logdict.series import Series
+from .runs import RUN_STEP
 
 
-def each(act: Callable[[Any], Any], items: Iterable[Any]) -> None:
-    """Do something with each of several things, though some fail; then raise the first error.
-
-    Somebody who wants the run to stop goes first.
-    """
-    errors: list[Exception] = []
-    for item in items:
-        try:
-            act(item)
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise next((e for e in errors if isinstance(e, StopRun)), errors[0])
-
-
-def rows(logs: LogDict) -> Iterator[LogDict]:
+def entries_of(batch: LogDict) -> Iterator[LogDict]:
     """Yield the entries of a batch, one by one."""
-    keys = tuple(logs)
+    keys = tuple(batch)
     if not keys:
         return
-    axes = {key: (one.lanes, one.own) for key, one in ((k, logs.series(k)) for k in keys)}
-    for row in range(len(jax.tree.leaves(logs[keys[0]])[0])):
+    axes = {key: (one.lanes, one.own) for key, one in ((k, batch.series(k)) for k in keys)}
+    for row in range(len(jax.tree.leaves(batch[keys[0]])[0])):
 
         def cut(x: Any, row: int = row) -> Any:
             return x[row]
 
         entry = LogDict(
-            {key: jax.tree.map(cut, value) for key, value in logs.items()},
-            steps={name: jax.tree.map(cut, at) for name, at in logs.steps.items()},
-            valid={key: cut(mask) for key, mask in logs._valid.items()},
+            {key: jax.tree.map(cut, value) for key, value in batch.items()},
+            steps={name: jax.tree.map(cut, at) for name, at in batch.steps.items()},
+            valid={key: cut(mask) for key, mask in batch._valid.items()},
         )
         entry._axes = axes
-        entry._origin = functools.partial(_origin_of_row, logs, row)
+        entry._origin = functools.partial(_origin_of_row, batch, row)
         yield entry
 
 
-def _origin_of_row(logs: LogDict, row: int) -> Origin | None:
-    origin = logs.origin
+def _origin_of_row(batch: LogDict, row: int) -> Origin | None:
+    origin = batch.origin
     if origin is None:
         return None
     return dataclasses.replace(origin, iteration=tuple(np.asarray(origin.iteration)[row].tolist()))
 
 
-def steps_of(logs: LogDict, counts: dict[Any, int]) -> Any:
-    """The steps of the entries of a batch, as `step_of` has them."""
-    found = _named_step(logs)
-    if found is not None:
-        key, at = found[0], np.asarray(found[1])
-        if at.ndim > 1:  # Of several lanes, the one that is ahead.
-            least = at.min() if at.size else 0
-            at = np.where(np.asarray(logs.series(key).mask), at, least)
-            at = at.max(tuple(range(1, at.ndim)))
-        return at
+def split_by_run(
+    logs: LogDict, run_step: str, vmaps_around: Callable[[int], int]
+) -> Iterator[tuple[int, LogDict]]:
+    """Yield the number of each run that has entries in `logs`, and its entries.
+
+    `run_step` is the step that holds these numbers. `vmaps_around` says inside how many vmaps a run
+    was opened.
+    """
+    series = {key: logs.series(key) for key in logs}
+    first = next(iter(series.values()))
+    numbers = np.asarray(first.steps[run_step])
+    mask = np.broadcast_to(first.mask, numbers.shape)
+    for rows in _rows_of_same_runs(numbers) if first.stacked else (None,):
+        lanes = numbers if rows is None else numbers[rows[0]]
+        logged = mask if rows is None else mask[rows].any(0)
+        if not logged.any():
+            continue
+        axes = _run_axes(lanes, vmaps_around(int(lanes[logged][0])))
+        for lane in np.ndindex(*(lanes.shape[axis] for axis in axes)):
+            index: list[Any] = [slice(None)] * lanes.ndim
+            for axis, i in zip(axes, lane, strict=True):
+                index[axis] = i
+            place = tuple(index)
+            if not logged[place].any():
+                continue
+            own_rows = rows
+            if rows is not None:
+                own_rows = rows[mask[(rows, *place)].reshape(len(rows), -1).any(1)]
+            part = from_series(
+                {key: _select(one, place, own_rows, len(axes)) for key, one in series.items()}
+            )
+            part._origin = functools.partial(_origin_of_rows, logs, own_rows)
+            yield int(lanes[place][logged[place]][0]), part
+
+
+def forget_runs(logs: LogDict) -> None:
+    """Remove the steps that say which run entries belong to."""
+    for name in [name for name in logs.steps if name.startswith(RUN_STEP)]:
+        del logs.steps[name]
+
+
+def _rows_of_same_runs(numbers: Any) -> list[Any]:
+    """Group the rows of a batch: those whose lanes belong to the same runs."""
+    flat = numbers.reshape(len(numbers), -1)
+    if (flat == flat[:1]).all():
+        return [np.arange(len(flat))]
+    _, group = np.unique(flat, axis=0, return_inverse=True)
+    return [np.flatnonzero(group == i) for i in range(group.max() + 1)]
+
+
+def _run_axes(numbers: Any, vmaps: int) -> list[int]:
+    """The lane axes that belong to runs: those along which the number of the run changes.
+
+    Nothing changes along an axis of length one, so the outermost of those are taken as well, until
+    there are as many axes as there were vmaps around `init`.
+    """
+    lanes = range(numbers.ndim)
+    changing = [a for a in lanes if (numbers != np.take(numbers, [0], a)).any()]
+    single = [a for a in lanes if numbers.shape[a] == 1]
+    return sorted([*changing, *single[: max(0, vmaps - len(changing))]])
+
+
+def _select(one: Series, place: tuple[Any, ...], rows: Any, removed: int) -> Series:
+    """The entries of one run, which has lost `removed` lane axes, out of those of a key."""
+    where = place if rows is None else (rows, *place)
+
+    def cut(x: Any) -> Any:
+        return x[where] if np.ndim(x) >= len(where) else x
+
+    steps = {name: at for name, at in one.steps.items() if not name.startswith(RUN_STEP)}
+    part = dataclasses.replace(one, steps=steps).map(cut, lanes=one.lanes - removed)
+    if part.valid is not None and np.all(part.valid):
+        part = dataclasses.replace(part, valid=None)
+    return part
+
+
+def _origin_of_rows(logs: LogDict, rows: Any) -> Origin | None:
     origin = logs.origin
-    if origin is not None and np.ndim(origin.iteration) == 2 and origin.iteration.shape[1] == 1:
-        return np.array(origin.iteration)[:, 0]
-    count = len(jax.tree.leaves(logs[next(iter(logs))])[0])
-    first = _counted(logs, counts, count)
-    return np.arange(first, first + count)
-
-
-def step_of(logs: LogDict, counts: dict[Any, int]) -> int | float:
-    """The step of an entry: a named one, or the iteration of its loop, or a count of its kind."""
-    found = _named_step(logs)
-    if found is not None:
-        key, at = found
-        if np.ndim(at):  # Of several lanes, the one that is ahead.
-            at = np.asarray(at)[np.asarray(logs.series(key).mask)].max()
-        number = np.asarray(at).item()
-        return int(number) if number == number // 1 else float(number)
-    origin = logs.origin  # Not made before it is needed.
-    if origin is not None and len(origin.iteration) == 1:
-        return int(origin.iteration[0])
-    return _counted(logs, counts, 1)
-
-
-def _named_step(logs: LogDict) -> tuple[str, Any] | None:
-    """The step called `step`, or else the first that has a name; and a key that has it."""
-    name = "step" if "step" in logs.steps else next(iter(logs.steps), None)
-    return None if name is None else next(iter(logs.steps[name].items()))
-
-
-def _counted(logs: LogDict, counts: dict[Any, int], count: int) -> int:
-    """Count entries of a kind; return the number of the first of them."""
-    origin = logs.origin
-    kind = (origin and origin.site, tuple(logs))
-    first = counts.get(kind, 0)
-    counts[kind] = first + count
-    return first
+    if origin is None or rows is None:
+        return origin
+    return dataclasses.replace(origin, iteration=origin.iteration[rows])

@@ -1,8 +1,7 @@
 """When a logger acts: values that can be compared, shared and combined.
 
-A frequency has no memory. It is asked whether a step is due, and told how often the one who asks
-has acted, and how long ago; a `Schedule` is what remembers that. To add one, derive from
-`Frequency`.
+A frequency has no memory. It says whether a step is due, and is told how often the logger has
+acted, and how long ago; a `Schedule` remembers that. To add one, derive from `Frequency`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Frequency:
     """
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
-        """Say whether to act at a step, having acted so often, and so many seconds ago."""
+        """Say whether to act at a step, having acted `acted` times, and `waited` seconds ago."""
         raise NotImplementedError
 
     def __and__(self, other: Frequency) -> Frequency:
@@ -52,7 +51,7 @@ class Once(Frequency):
     """
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
-        """Say whether nothing has been done yet."""
+        """Say whether this is the first time."""
         del step, waited
         return acted == 0
 
@@ -70,7 +69,7 @@ class EveryNStep(Frequency):
 
     def __post_init__(self) -> None:
         if not isinstance(self.n, (int, np.integer)) or isinstance(self.n, bool) or self.n < 1:
-            raise LogValueError(f"`EveryNStep(n)` takes a whole number above 0, not {self.n!r}.")
+            raise LogValueError(f"`EveryNStep(n)` takes a positive integer, not {self.n!r}.")
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
         """Say whether the step is a multiple of `n`."""
@@ -80,7 +79,7 @@ class EveryNStep(Frequency):
 
 @dataclasses.dataclass(frozen=True)
 class EverySeconds(Frequency):
-    """At once, and then whenever this many seconds have passed.
+    """The first time, and then whenever this many seconds have passed.
 
     Examples:
         >>> EverySeconds(5).due(100, acted=1, waited=4.9)
@@ -92,7 +91,7 @@ class EverySeconds(Frequency):
     def __post_init__(self) -> None:
         if not isinstance(self.seconds, (int, float)) or not self.seconds > 0:
             raise LogValueError(
-                f"`EverySeconds(s)` takes a number of seconds above 0, not {self.seconds!r}."
+                f"`EverySeconds(s)` takes a positive number of seconds, not {self.seconds!r}."
             )
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
@@ -103,7 +102,7 @@ class EverySeconds(Frequency):
 
 @dataclasses.dataclass(frozen=True)
 class Steps(Frequency):
-    """Steps from `start` on, and before `stop` (None: without end).
+    """Steps from `start` up to, but not including, `stop` (None: without end).
 
     Examples:
         >>> [step for step in range(10) if Steps(3, 6).due(step)]
@@ -133,15 +132,15 @@ class LogSpaced(Frequency):
     def __post_init__(self) -> None:
         if not isinstance(self.per_decade, int) or self.per_decade < 1:
             raise LogValueError(
-                f"`per_decade` must be a whole number above 0, not {self.per_decade!r}."
+                f"`per_decade` must be a positive integer, not {self.per_decade!r}."
             )
 
     def due(self, step: int, acted: int = 0, waited: float = math.inf) -> bool:
-        """Say whether the step is the nearest one to a power of ten to the k-th part."""
+        """Say whether the step is `10 ** (k / per_decade)`, rounded, for some k."""
         del acted, waited
         if step <= 1:
             return step >= 0
-        # The power is known up to rounding only, so the neighbours are looked at as well.
+        # The logarithm is rounded, so look at the neighbours as well.
         near = round(math.log10(step) * self.per_decade)
         return any(round(10 ** (k / self.per_decade)) == step for k in (near - 1, near, near + 1))
 
@@ -175,11 +174,11 @@ def _inside(frequency: Frequency) -> str:
 
 
 def as_frequency(given: Frequency | int | None) -> Frequency:
-    """Make a frequency of what a user gave as `every`: one, a number of steps, or nothing."""
+    """Turn what a user gave as `every` into a frequency: one, a number of steps, or None."""
     if isinstance(given, Frequency):
         return given
     if given is None:
-        return Steps(-math.inf)  # All of them.
+        return Steps(-math.inf)  # Every step.
     if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
         return EveryNStep(int(given))
     hint = f" Write `{given.__name__}()`." if isinstance(given, type) else ""
@@ -190,10 +189,10 @@ def as_frequency(given: Frequency | int | None) -> Frequency:
 
 
 class Schedule:
-    """A frequency in use: it remembers when it was last acted upon.
+    """A frequency in use: it remembers how often, and when last, a logger has acted.
 
-    Things of several kinds, such as the entries of several `log` calls, take turns: each kind is
-    remembered by itself.
+    It does so for the entries of each `log` call, which are told apart by their `keys`; else the
+    second of two calls might never be due.
     """
 
     def __init__(
@@ -208,36 +207,39 @@ class Schedule:
         """Whether every step is due."""
         return self.frequency == Steps(-math.inf)
 
-    def due(self, step: int, kind: Any = None) -> bool:
+    def due(self, step: int, keys: Any = None) -> bool:
         """Say whether to act at a step."""
-        acted, last = self._acted.get(kind, (0, -math.inf))
+        acted, last = self._acted.get(keys, (0, -math.inf))
         return self.frequency.due(step, acted, self._clock() - last)
 
-    def take(self, step: int, kind: Any = None) -> bool:
-        """Say whether to act at a step, which then counts as done."""
-        if not self.due(step, kind):
+    def take(self, step: int, keys: Any = None) -> bool:
+        """Say whether to act at a step; if so, remember that the logger has acted."""
+        if not self.due(step, keys):
             return False
-        self.taken(kind)
+        self.taken(keys)
         return True
 
-    def taken(self, kind: Any = None) -> None:
-        """It was acted upon."""
-        acted, _ = self._acted.get(kind, (0, 0.0))
-        self._acted[kind] = acted + 1, self._clock()
+    def taken(self, keys: Any = None) -> None:
+        """Remember that the logger has acted."""
+        acted, _ = self._acted.get(keys, (0, 0.0))
+        self._acted[keys] = acted + 1, self._clock()
 
 
-class OfOneKind:
-    """Tells steps from entries: if several are logged in a step, those of the first kind count."""
+class OncePerStep:
+    """Says whether an entry counts as a step: if several are logged in a step, only one does.
+
+    Those with the same keys as the first entry of all count.
+    """
 
     def __init__(self) -> None:
         self._first: tuple[Any] | None = None
 
     def __call__(self, state: Any) -> bool:
-        kind = (kind_of(state),)
-        self._first = self._first or kind
-        return self._first == kind
+        keys = (entry_keys(state),)
+        self._first = self._first or keys
+        return self._first == keys
 
 
-def kind_of(state: Any) -> Any:
-    """What tells the entries of one `log` call from those of others."""
+def entry_keys(state: Any) -> Any:
+    """The keys of an entry, which tell the entries of one `log` call from those of others."""
     return tuple(state) if isinstance(state, LogDict) else None

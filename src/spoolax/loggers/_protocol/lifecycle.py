@@ -1,7 +1,7 @@
-"""The life of a logger: it is opened once, used, and closed once.
+"""The life of a logger: it is opened once, used by one thread at a time, and closed once.
 
-The three methods of a logger are wrapped with these, in the class that defines them. A method that
-calls that of its base class, through `super()`, is only checked once.
+The three methods of a logger are wrapped with these functions, in the class that defines them. A
+method that calls that of its base class, through `super()`, is checked only once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..._tap.sinks import failures, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
 
 
-def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap `__enter__`."""
 
     @functools.wraps(enter)
@@ -40,7 +40,7 @@ def entering(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapped
 
 
-def logging(log: Callable[..., None]) -> Callable[..., None]:
+def wrap_log(log: Callable[..., None]) -> Callable[..., None]:
     """Wrap `log`."""
 
     @functools.wraps(log)
@@ -52,22 +52,22 @@ def logging(log: Callable[..., None]) -> Callable[..., None]:
         if self.concurrent:
             log(self, state, step)
         else:
-            with self._turn:
+            with self._log_lock:
                 log(self, state, step)
 
     return wrapped
 
 
-class Turn:
+class LoggerLock:
     """Lets one thread at a time into a logger: the user's, or the worker.
 
-    While the user's thread waits for the worker, though, the worker may go ahead.
+    The exception: while the user's thread holds it and waits for the worker, the worker gets in.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._holder: int | None = None
-        self._entered: list[bool] = []  # Whether the lock was taken; a stack of the worker's own.
+        self._entered: list[bool] = []  # Whether the worker got the lock, for each time it entered.
 
     def __enter__(self) -> None:
         if host.is_worker():
@@ -85,7 +85,7 @@ class Turn:
 
 
 def _checked_step(step: Any) -> int | float:
-    """A step as a number of Python."""
+    """A step as a Python number."""
     is_number = isinstance(step, (int, float, np.number, np.ndarray, jax.Array))
     if not is_number or isinstance(step, (bool, jax.core.Tracer)) or np.ndim(step):
         raise LogTypeError(
@@ -94,11 +94,13 @@ def _checked_step(step: Any) -> int | float:
         )
     number = np.asarray(step).item()
     if number != number:
-        raise LogTypeError("The step is NaN, which is before and after nothing. Give a number.")
+        raise LogTypeError(
+            "The step is NaN, which is neither before nor after any other. Pass a number."
+        )
     return int(number) if number == number // 1 else float(number)
 
 
-def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
+def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
     """Wrap `__exit__`."""
 
     @functools.wraps(leave)
@@ -118,47 +120,49 @@ def exiting(leave: Callable[..., Any]) -> Callable[..., None]:
 
         attempt(host.settle)
         if any(isinstance(e, KeyboardInterrupt) for e in errors):
-            # Nobody waits for programs, but what they have logged is kept, unless that is
-            # interrupted, too.
+            # Do not wait for programs any longer, but keep what they have logged, unless that is
+            # interrupted as well.
             attempt(host.drain)
         errors += failures.take_of(self)
-        # A run that was to be stopped has failed, though it may have been over before it could be.
+        # A run that was asked to stop has failed, even if it ended before it could be stopped.
         stop = next((e for e in errors if isinstance(e, StopRun)), None)
         about = (type(stop), stop, None) if error is None and stop else (kind, error, trace)
         for child in reversed(self._runs.values()):
             if child.is_open:
                 attempt(child.__exit__, *about)
         self._phase = "closing"
-        attempt(leave, self, *about)  # What it returns is ignored: no logger hides an error.
+        attempt(leave, self, *about)  # Its result is ignored: no logger hides an error.
         self._phase = "closed"
-        finish(self, error, errors + failures.take_of(self))
+        raise_failures(self, error, errors + failures.take_of(self))
 
     return wrapped
 
 
-def finish(logger: Any, error: BaseException | None, errors: list[BaseException]) -> None:
-    """Raise what went wrong in a logger; but not in the place of what went wrong in the run."""
-    # A file that cannot be written cannot be closed either, for the same reason.
-    errors = list({(type(e), str(e)): e for e in reversed(errors)}.values())[::-1]
-    if error is None:
-        raise_all(errors, f"Several things went wrong in {type(logger).__name__}.")
+def raise_failures(
+    logger: Any, run_error: BaseException | None, failures: list[BaseException]
+) -> None:
+    """Raise what went wrong in a logger; if the run failed, add it to that error as notes."""
+    # A file that cannot be written often cannot be closed either, for the same reason.
+    failures = list({(type(e), str(e)): e for e in reversed(failures)}.values())[::-1]
+    if run_error is None:
+        raise_all(failures, f"Several things went wrong in {type(logger).__name__}.")
     else:
-        for failure in errors:
-            if failure is not error:
-                error.add_note(f"Besides, {type(logger).__name__} failed: {failure!r}")
+        for failure in failures:
+            if failure is not run_error:
+                run_error.add_note(f"{type(logger).__name__} failed as well: {failure!r}")
 
 
 def misuse(logger: Any, used: str) -> str:
-    """Say what is wrong with how a logger is used."""
+    """Describe what is wrong with how a logger is used."""
     name = type(logger).__name__
     if logger._phase == "new":
         return (
             f"{name} was {used} before it was opened. Write `with {name}(...) as logger:`, and use "
-            "it inside of that block."
+            "it inside that block."
         )
     if logger._phase == "closed":
         return (
-            f"{name} was {used} after it was closed (or could not be opened). A logger is used "
-            f"once: make a new {name} for the next `with`."
+            f"{name} was {used} after it was closed (or could not be opened). A logger can be used "
+            f"only once: make a new {name} for the next `with`."
         )
-    return f"{name} was {used} while it is open already. Use the one that is open."
+    return f"{name} was {used} although it is already open. Use the one that is open."

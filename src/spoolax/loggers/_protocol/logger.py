@@ -1,9 +1,9 @@
 """The protocol of loggers, and what every logger can do because of it.
 
-A logger is a context manager with one more method, `log(state, step)`. Whoever derives from
-`Logger` writes those three, and gets `tap`, `spool`, `init` and `every`. The three are wrapped when
-the class is made, so that a logger that is used outside of its `with` says so, threads do not meet
-in it, and nothing is under way any more when its `__exit__` runs.
+A logger is a context manager with one more method, `log(state, step)`. A subclass of `Logger`
+defines those three, and inherits `tap`, `spool`, `init` and `every`. The three are wrapped when the
+class is made: using a logger outside of its `with` is an error, one thread at a time is in `log`,
+and everything has been delivered when `__exit__` runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
@@ -22,31 +22,32 @@ from ..._logdict.logdict import LogDict
 from ..._tap.host import host
 from ..._tap.sinks import Sink
 from ..._tap.tap import Tapped, checked_sink
-from ...errors import LoggerStateError
-from .entries import each, rows, step_of
+from ...errors import LoggerStateError, StopRun
+from .entries import entries_of, forget_runs, split_by_run
 from .frequency import Frequency
-from .lifecycle import Turn, entering, exiting, logging, misuse
-from .listening import Listening
-from .runs import RUN, LoggerState, RunInfo, forget_runs, open_runs, split
+from .lifecycle import LoggerLock, misuse, wrap_enter, wrap_exit, wrap_log
+from .runs import RUN_STEP, LoggerState, RunInfo, open_runs
+from .steps import Counts, step_of
+from .tapped import TappedByLogger
 
-State = TypeVar("State")
+LoopState = TypeVar("LoopState")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AT_ONCE = 0.1  # Seconds that an entry may wait on the device, if it is to be seen live.
-WHENEVER = float("inf")
+# Seconds that an entry may wait on the device, if it is to be seen live or not.
+LIVE, NOT_LIVE = 0.1, float("inf")
 
-_loggers = itertools.count()
-_counting = threading.Lock()
+_logger_numbers = itertools.count()
+_numbering = threading.Lock()
 
 
-class Logger(Generic[State]):
-    """Somewhere for the states of a loop, or the entries of a program, to go.
+class Logger(Generic[LoopState]):
+    """Where the states of a loop, or the entries of a program, go.
 
-    Derive from it and write `log`; and `__enter__` and `__exit__`, if there is something to open
-    and to close. `log` must read what it needs from the state before it returns: the buffers may be
-    donated to the next step right after. A sink that can take many entries at once has `log_many`
-    as well.
+    Derive from it and define `log`, and `__enter__` and `__exit__` if there is something to open
+    and close. `log` must read what it needs from the state before it returns: the buffers may be
+    donated to the next step right after. A logger that can take many entries at once also defines
+    `log_many`.
 
     Examples:
         >>> import spoolax, jax
@@ -72,28 +73,28 @@ class Logger(Generic[State]):
         The largest x was 2.0.
     """
 
-    # Whether two threads may be in `log` at once: the user's, and that which delivers what programs
-    # stream. If not, one waits for the other.
+    # Whether two threads may be in `log` at once: the user's, and the worker, which delivers what
+    # programs stream. If not, one waits for the other.
     concurrent = False
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     _phase: str  # "new", "opening", "open", "closing", "closed"
-    _turn: Turn
+    _log_lock: LoggerLock
     _runs: dict[int, Logger[Any]]  # By number.
-    _axes: dict[int, int]  # In how many vmaps each of them was opened.
+    _vmaps: dict[int, int]  # By number, inside how many vmaps a run was opened.
     _numbers: itertools.count[int]
     run_step: str  # The name of the step that says which run an entry belongs to.
-    _counts: dict[Any, int]  # Of entries that have no step.
+    _counts: Counts
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Remember how it was made, so that every run of `init` can have one of its own."""
+        """Remember the arguments, so that every run of `init` can have a logger of its own."""
         self = super().__new__(cls)
         self._made_with = (args, kwargs)
         self._phase = "new"
-        self._turn = Turn()
-        self._runs, self._axes, self._counts = {}, {}, {}
+        self._log_lock = LoggerLock()
+        self._runs, self._vmaps, self._counts = {}, {}, {}
         self._numbers = itertools.count()
-        self.run_step = f"{RUN}{next(_loggers)}"
+        self.run_step = f"{RUN_STEP}{next(_logger_numbers)}"
         return self
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -105,8 +106,8 @@ class Logger(Generic[State]):
     def __enter__(self) -> Self:
         return self
 
-    def log(self, state: State, step: int) -> None:
-        """Take in the state after a step."""
+    def log(self, state: LoopState, step: int) -> None:
+        """Log the state after a step."""
         raise NotImplementedError
 
     def __exit__(
@@ -118,39 +119,39 @@ class Logger(Generic[State]):
         return None
 
     def log_many(self, logs: LogDict) -> None:
-        """Take in many entries at once: every value has a leading axis.
+        """Log many entries at once: every value has a leading axis.
 
-        Loggers that override this get the entries of `tap` and `spool` so. By default it calls
-        `log` for each of them.
+        A logger that overrides this gets the entries of `tap` and `spool` in batches. By default it
+        calls `log` for each of them.
         """
 
         def log(entry: Any) -> None:
             self.log(entry, step_of(entry, self._counts))  # type: ignore[arg-type]
 
-        each(log, rows(logs))
+        _attempt_all(log, entries_of(logs))
 
     def wants(self, step: int) -> bool:
-        """Say whether `log` would do anything at a step. A driver may leave out the others."""
+        """Say whether `log` would do anything at a step; a driver may leave it out if not."""
         del step
         return True
 
     def skipped(self, steps: int) -> None:
-        """So many steps ran that `log` was not called for, as it did not want them."""
+        """This many steps ran for which `log` was not called, as it did not want them."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the logger is inside of its `with`."""
+        """Whether the logger is inside its `with`."""
         return self._phase == "open"
 
     @property
     def runs(self) -> dict[int, Logger[Any]]:
-        """The loggers of the runs that `init` opened, by number. Waits for programs that run."""
+        """The loggers of the runs that `init` opened, by number. Waits for running programs."""
         if self.is_open:
             host.settle()
         return dict(self._runs)
 
-    def every(self, frequency: Frequency | int) -> Logger[State]:
-        """The same logger, which gets only some of the steps.
+    def every(self, frequency: Frequency | int) -> Logger[LoopState]:
+        """The same logger, but it gets only some of the steps.
 
         Examples:
             >>> from spoolax.loggers import PrintLogger
@@ -161,23 +162,23 @@ class Logger(Generic[State]):
             step 2  square=4
             step 4  square=16
         """
-        from .every import Every  # It is a logger itself.
+        from .wrappers import ThinnedLogger  # Which is a logger itself.
 
-        return Every(self, frequency)
+        return ThinnedLogger(self, frequency)
 
     def tap(
         self,
         f: Callable[P, T],
         logger_state: LoggerState | None = None,
         *,
-        latency: float = AT_ONCE,
+        latency: float = LIVE,
         overflow: str = "wait",
         **options: Unpack[OptionsDict],
     ) -> Tapped[P, T]:
         """Make a function that hands what it logs to this logger while it runs.
 
-        The step of an entry is its step called `step`, or else the first that has a name, or else
-        the iteration of the loop that it comes from.
+        The step of an entry is its step called `step`, or else its first named step, or else the
+        iteration of the loop that it comes from.
 
         Args:
             f: Any function of JAX code.
@@ -189,7 +190,7 @@ class Logger(Generic[State]):
         """
         sink = checked_sink(self, self.takes_many, latency, overflow)
         sink.owner = self
-        return Listening(f, Options(**options), sink, logger_state)
+        return TappedByLogger(f, Options(**options), sink, logger_state)
 
     def spool(
         self,
@@ -197,13 +198,13 @@ class Logger(Generic[State]):
         logger_state: LoggerState | None = None,
         **options: Unpack[OptionsDict],
     ) -> Tapped[P, T]:
-        """Make a function that hands what it logs to this logger in as few pieces as possible.
+        """Make a function that hands what it logs to this logger in as few batches as possible.
 
-        As `tap`, but nobody waits to see it, so the program is interrupted less. Unlike
-        `spoolax.spool`, it returns the output of the function alone, and needs no `capacity` for
-        while loops: what does not fit into a buffer is handed over when it is full.
+        Like `tap`, but not live, so that the program is interrupted less often. Unlike
+        `spoolax.spool`, it returns only the output of the function, and needs no `capacity` for
+        while loops: a buffer is handed over when it is full.
         """
-        return self.tap(f, logger_state, latency=WHENEVER, **options)
+        return self.tap(f, logger_state, latency=NOT_LIVE, **options)
 
     @property
     def takes_many(self) -> bool:
@@ -211,25 +212,25 @@ class Logger(Generic[State]):
         return type(self).log_many is not Logger.log_many
 
     def __call__(self, logs: LogDict) -> None:
-        """Take in what `spoolax.tap` hands to its callback; so a logger can be one."""
+        """Log what `spoolax.tap` hands to its callback, so that a logger can be the callback."""
         if not logs:
             return
         if self.run_step in logs.steps:
-            parts = split(logs, self.run_step, lambda number: self._axes.get(number, 0))
-            each(lambda part: self.run(part[0])(part[1]), parts)
+            parts = split_by_run(logs, self.run_step, lambda number: self._vmaps.get(number, 0))
+            _attempt_all(lambda part: self.run(part[0])(part[1]), parts)
             return
-        forget_runs(logs)  # Of loggers further in, which left the entries there.
+        forget_runs(logs)  # Those of inner loggers that kept the logs.
         if logs.stacked:
             self.check_open()
-            with self._turn:
+            with self._log_lock:
                 self.log_many(logs)
         else:
             self.log(logs, step_of(logs, self._counts))  # type: ignore[arg-type]
 
     def init(self, key: Any) -> LoggerState:
-        """Open a run of its own for a key; give what it returns to `tap` or `spool`.
+        """Open a run for a key. Pass what this returns to `tap` or `spool`.
 
-        Under `jax.vmap` every key gets a run, and the entries of every lane go to theirs. Runs are
+        Under `jax.vmap` every key gets a run, and the entries of every lane go to its own. Runs are
         closed together with the logger.
 
         Examples:
@@ -249,10 +250,10 @@ class Logger(Generic[State]):
             [3, 3, 3, 3]
         """
         self.check_open()
-        return LoggerState(open_runs(key, self._opened))
+        return LoggerState(open_runs(key, self._request_runs))
 
     def fork(self, run: RunInfo) -> Logger[Any]:
-        """Make the logger of one run. By default it is made with the same arguments as this one.
+        """Make the logger of one run: by default, with the same arguments as this one.
 
         Override it to give every run its own file or label.
         """
@@ -260,7 +261,7 @@ class Logger(Generic[State]):
         return self.remade()
 
     def remade(self, **changes: Any) -> Self:
-        """Make another logger with the same arguments, or with some of them changed."""
+        """Make another logger with the same arguments, except for `changes`."""
         args, kwargs = self._made_with
         if changes:
             given = inspect.signature(type(self)).bind(*args, **kwargs)
@@ -268,16 +269,16 @@ class Logger(Generic[State]):
             args, kwargs = given.args, given.kwargs
         return type(self)(*args, **kwargs)
 
-    def _opened(self, keys: list[tuple[int, ...]], lanes: tuple[int, ...]) -> int:
-        """Count new runs, and have them opened: on the worker, because that may take long."""
-        with _counting:
+    def _request_runs(self, keys: list[tuple[int, ...]], lanes: tuple[int, ...]) -> int:
+        """Number new runs, and have the worker open them, because that may take long."""
+        with _numbering:
             numbers = [next(self._numbers) for _ in keys]
         infos = [
             RunInfo(number, key, tuple(int(i) for i in np.unravel_index(place, lanes or (1,))))
             for place, (number, key) in enumerate(zip(numbers, keys, strict=True))
         ]
         for number in numbers:
-            self._axes[number] = len(lanes)
+            self._vmaps[number] = len(lanes)
         host.post(Sink(self._open_runs, owner=self), infos)
         return numbers[0]
 
@@ -289,7 +290,7 @@ class Logger(Generic[State]):
             run.__enter__()
             self._runs[info.number] = run
 
-        each(open_run, infos)
+        _attempt_all(open_run, infos)
 
     def run(self, number: int) -> Logger[Any]:
         """The logger of one run."""
@@ -306,15 +307,30 @@ class Logger(Generic[State]):
         return f"<{type(self).__name__}({', '.join(given)}), {self._phase}>"
 
     def check_open(self) -> None:
-        """Raise an error if the logger is not inside of its `with`."""
+        """Raise an error if the logger is not inside its `with`."""
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "used"))
 
 
+def _attempt_all(act: Callable[[Any], Any], items: Iterable[Any]) -> None:
+    """Call `act` with every item, though it may fail for some; then raise the first error.
+
+    A request to stop the run takes precedence.
+    """
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            act(item)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise next((e for e in errors if isinstance(e, StopRun)), errors[0])
+
+
 _WRAPPED: dict[str, Callable[..., Any]] = {
-    "__enter__": entering,
-    "log": logging,
-    "__exit__": exiting,
+    "__enter__": wrap_enter,
+    "log": wrap_log,
+    "__exit__": wrap_exit,
 }
 for _name, _wrap in _WRAPPED.items():
     setattr(Logger, _name, _wrap(vars(Logger)[_name]))

@@ -1,4 +1,4 @@
-"""Where loggers write: files that can be written are told from those that cannot before the run."""
+"""The files that loggers write. One that cannot be written is refused before the run begins."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ StrPath = str | os.PathLike[str]
 
 
 def writable(path: StrPath, logger: str) -> Path:
-    """Make the directory of a file, and make sure that the file can be written there."""
+    """Make the directory of a file, and check that the file can be written there."""
     path = Path(path).expanduser()
     if path.is_dir():
         raise LogFileError(
-            f"{logger} cannot write to {str(path)!r}: it is a directory. Give the name of a "
+            f"{logger} cannot write to {str(path)!r}: it is a directory. Pass the name of a "
             "file in it."
         )
     try:
@@ -28,13 +28,13 @@ def writable(path: StrPath, logger: str) -> Path:
     there = path if path.exists() else path.parent
     if not os.access(there, os.W_OK):
         raise LogFileError(
-            f"{logger} may not write to {str(path)!r}. Choose a place that belongs to you, or "
-            "change its permissions."
+            f"{logger} has no permission to write to {str(path)!r}. Choose another place, or "
+            "change the permissions."
         )
     return path
 
 
-def of_run(path: StrPath, run: RunInfo) -> Path:
+def run_path(path: StrPath, run: RunInfo) -> Path:
     """The file of one run: `losses.png` becomes `losses-run-2.png`."""
     path = Path(path)
     return path.with_name(f"{path.stem}-{run.name}{path.suffix}")

@@ -1,4 +1,4 @@
-"""What a logger is given, as names and values: an entry of a tap, or the state of a Python loop."""
+"""What a logger gets, as values by name: an entry of a tap, or the state of a Python loop."""
 
 from __future__ import annotations
 
@@ -32,32 +32,34 @@ class Record:
 
     step: int
     values: dict[str, Any]  # Arrays, numbers and strings by name.
-    steps: dict[str, Any] = dataclasses.field(default_factory=dict)  # Those with a name.
-    valid: dict[str, Any] = dataclasses.field(default_factory=dict)  # By name, lanes that logged.
-    lanes: dict[str, int] = dataclasses.field(default_factory=dict)  # Axes that are lanes.
+    steps: dict[str, Any] = dataclasses.field(default_factory=dict)  # The named steps.
+    valid: dict[str, Any] = dataclasses.field(default_factory=dict)  # By name, which lanes logged.
+    lanes: dict[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # By name, how many axes are lanes.
     tags: tuple[str, ...] = ()
     time: float = dataclasses.field(default_factory=time.time)
 
     def line(self) -> str:
-        """The values on one line, as text."""
+        """The values as one line of text."""
         logs = LogDict(self.values, valid=self.valid)
         return as_line(logs)
 
 
 def make_record(state: Any, values: dict[str, Any], step: int) -> Record:
-    """Make a record of values, with what is known besides about the entry that they come from."""
+    """Make a record of values, and add what is known about the entry that they come from."""
     record = Record(step, values)
     if isinstance(state, LogDict):
         record.steps = {name: next(iter(at.values())) for name, at in state.steps.items() if at}
         lanes = {key: axes for key, (axes, _) in state._axes.items() if axes}
-        record.valid, record.lanes = _of_names(state._valid, values), _of_names(lanes, values)
+        record.valid, record.lanes = _by_leaf(state._valid, values), _by_leaf(lanes, values)
         if state.origin is not None:
             record.tags, record.time = state.origin.tags, state.origin.time
     return record
 
 
-def _of_names(of_keys: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """What is known of keys, for the names of their leaves."""
+def _by_leaf(of_keys: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Give every leaf of a key what is known about the key."""
     return {
         name: known
         for key, known in of_keys.items()
@@ -67,12 +69,12 @@ def _of_names(of_keys: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def by_name(state: Any, traced: bool = False) -> dict[str, Any]:
-    """The leaves of a tree by their path, dictionaries in their own order."""
+    """The leaves of a tree by path, with dictionaries in their own order."""
     values: dict[str, Any] = {}
     for name, value in _named(state, "", traced):
         if name in values:
             raise LogValueError(
-                f"Two values of the state are called {name!r}. Rename one of them, or give the "
+                f"Two values in the state are called {name!r}. Rename one of them, or give the "
                 "logger a `view` that does."
             )
         values[name] = value
@@ -85,7 +87,7 @@ def _named(value: Any, name: str, traced: bool) -> Iterator[tuple[str, Any]]:
             yield from _named(child, _joined(name, str(key)), traced)
     elif isinstance(value, jax.core.Tracer) and not traced:
         raise LogTypeError(
-            f"`log(state, step)` was called inside of a function that is being traced: {name!r} is "
+            f"`log(state, step)` was called inside a function that is being traced: {name!r} is "
             f"{value}. In there, use `spoolax.log`, and call the function through `logger.tap`."
         )
     elif isinstance(value, (jax.Array, np.ndarray, *SCALARS)):
@@ -93,11 +95,11 @@ def _named(value: Any, name: str, traced: bool) -> Iterator[tuple[str, Any]]:
     elif value is not None:
         children = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)[0]
         if len(children) == 1 and children[0][1] is value:
-            what = f"The state has {name!r}, which" if name else "The state"
+            what = f"{name!r} in the state" if name else "The state"
             raise LogTypeError(
-                f"{what} is of type {type(value).__name__}: neither an array nor a number, and no "
-                "pytree of them. Register its type with `jax.tree_util.register_dataclass`, or "
-                "give the logger a `view` that takes numbers out of it."
+                f"{what} is of type {type(value).__name__}, which is neither an array nor a number "
+                "nor a pytree of them. Register the type with `jax.tree_util.register_dataclass`, "
+                "or give the logger a `view` that takes numbers out of it."
             )
         for path, child in children:
             key = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -109,12 +111,12 @@ def _joined(name: str, key: str) -> str:
 
 
 def read(values: dict[str, Any]) -> dict[str, Any]:
-    """Wait for arrays, and bring them to the host."""
+    """Wait for arrays, and copy them to the host."""
     return {name: _read(name, value) for name, value in values.items()}
 
 
-def is_gone(value: Any) -> bool:
-    """Say whether something is an array that was donated."""
+def is_donated(value: Any) -> bool:
+    """Say whether something is an array whose buffer was donated."""
     concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
     return concrete and bool(value.is_deleted())
 
@@ -122,7 +124,7 @@ def is_gone(value: Any) -> bool:
 def _read(name: str, value: Any) -> Any:
     if not isinstance(value, jax.Array):
         return value
-    if is_gone(value):
+    if is_donated(value):
         raise LogValueError(f"{name!r} has been donated to another computation: its value is gone.")
     if is_key(value):
         value = jax.random.key_data(value)
@@ -130,9 +132,9 @@ def _read(name: str, value: Any) -> Any:
 
 
 def scalar(value: Any, valid: Any = None) -> float | None:
-    """One number that stands for a value: itself, or the mean of an array; None if there is none.
+    """A value as one number: itself, or the mean of an array; None if that is not possible.
 
-    Lanes that did not log do not count.
+    Lanes that did not log are left out.
     """
     if isinstance(value, (float, int, np.floating, np.integer)) and valid is None:
         return float(value)

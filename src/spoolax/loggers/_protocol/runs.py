@@ -1,14 +1,14 @@
-"""One run for every key that `init` is given, also under `vmap` and `jit`.
+"""One run for every key that is given to `init`, also under `vmap` and `jit`.
 
-`init` is a call of the host, which gives every key a number. The number travels through the program
-as a value, and becomes a step of every entry; so whatever `vmap` does to the entries, each lane
-still says which run it belongs to.
+`init` calls the host, which gives every key a number. The number travels through the program as a
+value, and becomes a step of every entry; so whatever `vmap` does to the entries, each lane still
+says which run it belongs to.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,17 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jax import arrays, host_call
-from ..._logdict.logdict import LogDict, from_series
-from ..._logdict.series import Series
-from ..._tap.streamed import Streamed
 from ...errors import LogTypeError
 
-RUN = "spoolax.run."  # And the number of the logger: a step that says which of its runs it is.
+# The step that says which run of a logger an entry belongs to; the number of the logger follows.
+RUN_STEP = "spoolax.run."
 
 
 @dataclasses.dataclass(frozen=True)
 class RunInfo:
-    """A run that `init` opened: the `number`-th of its logger, and the key it was given.
+    """A run that `init` opened: its number among those of the logger, and its key.
 
     Examples:
         >>> RunInfo(2, (0, 7), ()).name
@@ -34,8 +32,8 @@ class RunInfo:
     """
 
     number: int
-    key: tuple[int, ...]  # The words of the key.
-    lane: tuple[int, ...]  # Which lane of the vmaps around `init`.
+    key: tuple[int, ...]  # The numbers that the key consists of.
+    lane: tuple[int, ...]  # Its lane in the vmaps around `init`.
 
     @property
     def name(self) -> str:
@@ -46,7 +44,7 @@ class RunInfo:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LoggerState:
-    """What `logger.init(key)` returns: says which run entries belong to.
+    """What `logger.init(key)` returns: the run that entries belong to.
 
     Examples:
         >>> import jax
@@ -60,134 +58,37 @@ class LoggerState:
     run: Any
 
 
-def open_runs(key: Any, opened: Callable[[list[tuple[int, ...]], tuple[int, ...]], int]) -> Any:
-    """Have runs opened for a key, or for every lane of it; return their numbers.
+def open_runs(key: Any, opener: Callable[[list[tuple[int, ...]], tuple[int, ...]], int]) -> Any:
+    """Have a run opened for a key, or for every lane of it; return their numbers.
 
-    `opened` gets the words of all keys and the sizes of the vmaps, and returns the first number.
+    `opener` gets all keys, as numbers, and the sizes of the vmaps, and returns the first number.
     """
     words = _words(key)
 
     def receive(words: Any) -> Any:
         lanes = words.shape[:-1]
         keys = [tuple(row) for row in words.reshape(-1, words.shape[-1]).tolist()]
-        first = opened(keys, lanes)
+        first = opener(keys, lanes)
         return np.arange(first, first + len(keys), dtype=np.int32).reshape(lanes)
 
     return host_call.numbers_from_host(words, receive)
 
 
 def _words(key: Any) -> Any:
-    """The words of a key: typed, raw, or just a number."""
+    """The numbers that a key consists of; it may be typed, raw, or just a number."""
     if isinstance(key, jax.Array) and arrays.is_key(key):
         if key.ndim:
             raise LogTypeError(
-                f"`init` opens one run for one key, but got an array of {key.shape} keys. Write "
+                f"`init` opens one run for one key, but got keys of shape {key.shape}. Write "
                 "`jax.vmap(logger.init)(keys)` for one run each."
             )
         return jax.random.key_data(key).reshape(-1)
     try:
         words = jnp.asarray(key)
     except TypeError as error:
-        raise LogTypeError(f"`init` takes a key of `jax.random`, not {key!r}.") from error
+        raise LogTypeError(f"`init` takes a key from `jax.random`, not {key!r}.") from error
     if not jnp.issubdtype(words.dtype, jnp.integer) or words.ndim > 1:
         raise LogTypeError(
-            f"`init` takes a key of `jax.random`, or a whole number, not {words.dtype} of shape "
-            f"{words.shape}."
+            f"`init` takes a key from `jax.random`, or an integer, not {arrays.type_text(words)}."
         )
     return words.reshape(-1)
-
-
-class OfRuns(Streamed):
-    """A tapped program whose entries say which run they belong to."""
-
-    def __init__(self, step: str, *args: Any) -> None:
-        self.steps = (step,)
-        super().__init__(*args)
-
-
-def split(logs: LogDict, step: str, axes_of: Callable[[int], int]) -> Iterator[tuple[int, LogDict]]:
-    """Yield the numbers of the runs that entries belong to, and the entries of each.
-
-    `step` is the step that says so. `axes_of` says in how many vmaps a run was opened.
-    """
-    series = {key: logs.series(key) for key in logs}
-    first = next(iter(series.values()))
-    numbers, front = np.asarray(first.steps[step]), int(first.stacked)
-    mask = np.broadcast_to(first.mask, numbers.shape)
-    for rows in _alike(numbers) if front else (None,):
-        # In these rows, lanes belong to the same runs.
-        lanes = numbers if rows is None else numbers[rows[0]]
-        happened = mask if rows is None else mask[rows].any(0)
-        if not happened.any():
-            continue
-        telling = _telling(lanes, axes_of(int(lanes[happened][0])))
-        for lane in np.ndindex(*(lanes.shape[axis] for axis in telling)):
-            here: list[Any] = [slice(None)] * lanes.ndim
-            for axis, at in zip(telling, lane, strict=True):
-                here[axis] = at
-            place = tuple(here)
-            if happened[place].any():
-                mine = rows
-                if rows is not None:
-                    each = mask[(rows, *place)]
-                    mine = rows[each.reshape(len(rows), -1).any(1)]
-                number = int(lanes[place][happened[place]][0])
-                yield number, _of_run(logs, series, place, mine, len(telling))
-
-
-def _alike(numbers: Any) -> list[Any]:
-    """The rows of a batch, those together whose lanes belong to the same runs."""
-    flat = numbers.reshape(len(numbers), -1)
-    if (flat == flat[:1]).all():
-        return [np.arange(len(flat))]
-    _, which = np.unique(flat, axis=0, return_inverse=True)
-    return [np.flatnonzero(which == i) for i in range(which.max() + 1)]
-
-
-def _of_run(
-    logs: LogDict, series: dict[str, Series], place: tuple[Any, ...], rows: Any, removed: int
-) -> LogDict:
-    part = from_series({key: _part(one, place, rows, removed) for key, one in series.items()})
-    part._origin = _origin_of(logs, rows)
-    return part
-
-
-def forget_runs(logs: LogDict) -> None:
-    """Remove the steps that say which run entries belong to."""
-    for name in [name for name in logs.steps if name.startswith(RUN)]:
-        del logs.steps[name]
-
-
-def _telling(numbers: Any, vmaps: int) -> list[int]:
-    """The lane axes that tell runs apart: those along which the number changes.
-
-    An axis of length one has nothing to change, so of those the outer ones are taken, until there
-    are as many as the vmaps that the run was opened in.
-    """
-    lanes = range(numbers.ndim)
-    changing = [a for a in lanes if (numbers != np.take(numbers, [0], a)).any()]
-    single = [a for a in lanes if numbers.shape[a] == 1]
-    return sorted([*changing, *single[: max(0, vmaps - len(changing))]])
-
-
-def _part(one: Series, place: tuple[Any, ...], rows: Any, removed: int) -> Series:
-    where = place if rows is None else (rows, *place)
-
-    def cut(x: Any) -> Any:
-        return x[where] if np.ndim(x) >= len(where) else x
-
-    steps = {name: at for name, at in one.steps.items() if not name.startswith(RUN)}
-    part = dataclasses.replace(one, steps=steps).map(cut, lanes=one.lanes - removed)
-    if part.valid is not None and np.all(part.valid):
-        part = dataclasses.replace(part, valid=None)
-    return part
-
-
-def _origin_of(logs: LogDict, rows: Any) -> Callable[[], Any] | None:
-    def origin() -> Any:
-        whole = logs.origin
-        if whole is None or rows is None:
-            return whole
-        return dataclasses.replace(whole, iteration=whole.iteration[rows])
-
-    return origin

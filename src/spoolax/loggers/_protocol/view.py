@@ -1,8 +1,8 @@
 """Take what is to be logged out of a state, as copies that outlive it.
 
 The user's `view` is compiled together with the copying, so that a `log` is one dispatch. Small
-arrays of one type are copied into one, because what is costly is how many arrays there are. Where a
-view cannot be compiled, it is just called.
+arrays of the same dtype are packed into one, because the number of arrays is what costs time. A
+view that cannot be compiled is just called.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..._jax.arrays import is_key, key_impl
 from ..._logdict.logdict import LogDict
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError
-from .record import by_name, is_gone
+from .record import by_name, is_donated
 
 Values = dict[str, Any]
-SMALL = 256  # Numbers in an array that is worth packing.
+SMALL = 256  # Elements of an array that is worth packing, at most.
 
 
 class Place(NamedTuple):
-    """Where a value is among the arrays that were copied, and at which of its numbers it begins."""
+    """Which of the copied arrays a value is in, and at which element it begins."""
 
     name: str
     array: int
@@ -34,19 +34,19 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
     is_packed: bool
     dtype: str
-    key: str = ""  # What makes keys of the numbers, if they were keys.
+    key: str = ""  # If the values are keys, their implementation.
 
 
 @jax.tree_util.register_static
 class Layout(NamedTuple):
-    """Where all of them are. It comes out of a compiled function, as a part of its structure."""
+    """The places of all values. A compiled function returns it, as part of the structure."""
 
     places: tuple[Place, ...]
 
     def unpack(self, arrays: list[Any], rows: tuple[int, ...] = ()) -> Values:
         """Take the values out of the arrays.
 
-        They may have an axis of rows in front; what is not packed may be a list of rows.
+        Arrays may have a leading axis of rows; what is not packed may be a list of rows.
         """
         values = {}
         for name, array, start, shape, is_packed, *_ in self.places:
@@ -58,11 +58,11 @@ class Layout(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Values that were copied on the device. Reading them waits for it."""
+    """Values that were copied on the device. Reading them waits for the device."""
 
     layout: Layout
     arrays: list[Any]
-    rest: Values  # What is no array of JAX.
+    rest: Values  # What is not a JAX array.
     order: tuple[str, ...]
 
     @property
@@ -71,17 +71,17 @@ class Copies(NamedTuple):
         return sum(int(getattr(x, "nbytes", 8)) for x in (*self.arrays, *self.rest.values()))
 
     def fetch(self) -> list[Any]:
-        """Bring the arrays to the host, packed as they are."""
+        """Copy the arrays to the host, still packed."""
         return [np.asarray(x) for x in self.arrays]
 
     def read(self) -> Values:
-        """Bring them to the host."""
+        """Copy the values to the host."""
         values = {**self.rest, **self.layout.unpack(self.fetch())}
         return {name: values[name] for name in self.order}
 
 
 class View:
-    """A function of the state that says what to log; None: all of it."""
+    """A function of the state that returns what to log; None logs all of it."""
 
     def __init__(self, view: Callable[[Any], Any] | None, option: str = "view") -> None:
         if view is not None and not callable(view):
@@ -91,20 +91,20 @@ class View:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether there is a function at all."""
+        """Whether there is a function."""
         return self._view is not None
 
     def of(self, state: Any) -> Values:
         """The values by name, as they are in the state."""
         if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
-            return dict(state)  # An entry of a tap is nearly always that.
+            return dict(state)  # As nearly every entry of a tap is.
         if self._view is None and type(state) is dict and _are_arrays(list(state.values())):
             return {str(name): x for name, x in state.items()}
         return by_name(state if self._view is None else self._view(state))
 
     def copies(self, state: Any) -> Copies:
-        """Copies of the values. Arrays stay on their devices, so nobody waits for them."""
-        # A number of Python would lose digits if it was traced.
+        """Copies of the values. Arrays stay on their devices, so this does not wait for them."""
+        # Tracing would round a Python number.
         if self._compiled is not None and _are_arrays(jax.tree.leaves(state)):
             try:
                 layout, arrays = self._compiled(state)
@@ -113,7 +113,7 @@ class View:
                 check_there(state)
                 raise
             except (TypeError, ValueError):
-                # It reads numbers, returns something else than arrays, or they are on several
+                # It reads numbers, or returns something other than arrays, or they are on several
                 # devices.
                 self._compiled = None
         return _copies(self.of(state))
@@ -123,7 +123,7 @@ def _compile(view: Callable[[], Any]) -> Any:
     def of_state(state: Any) -> tuple[Layout, list[Any]]:
         values = by_name(view()(state), traced=True)
         if not all(isinstance(x, jax.Array) for x in values.values()):
-            raise TypeError("What is no array may be another one the next time.")
+            raise TypeError("What is not an array may have another value next time.")
         return packed(values)
 
     return jax.jit(of_state)
@@ -133,7 +133,7 @@ _compiled: WeakCache[Any] = WeakCache(methods=False)
 
 
 def packed(values: Values) -> tuple[Layout, list[Any]]:
-    """Copy arrays, small ones of one type into one."""
+    """Copy arrays, and pack small ones of the same dtype into one."""
     places: list[Place] = []
     arrays: list[Any] = []
     small: dict[Any, tuple[int, list[Any]]] = {}
@@ -162,7 +162,7 @@ _pack = jax.jit(packed)
 
 
 def _copies(values: Values) -> Copies:
-    """Copy values of which some are no arrays of JAX, or which are on several devices."""
+    """Copy values of which some are not JAX arrays, or which are on several devices."""
     arrays, rest = values, {}
     if not _are_arrays(list(values.values())):
         arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
@@ -187,15 +187,15 @@ def _are_numpy(values: Values) -> bool:
 
 
 def _are_arrays(leaves: list[Any]) -> bool:
-    # Asking each of them takes longer: `isinstance` goes through a metaclass.
+    # `isinstance` for each of them takes longer, as it goes through a metaclass.
     kinds = set(map(type, leaves))
     return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
 
 
 def check_there(state: Any) -> None:
-    """Raise an error that says which array was donated, if one was."""
+    """Raise an error that names an array of the state that was donated, if there is one."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        if is_gone(leaf):
+        if is_donated(leaf):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             raise LogValueError(
                 f"{name!r} has been donated to another computation, so its value is gone. Call "

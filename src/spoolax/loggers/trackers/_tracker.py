@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 from ..._logdict.logdict import LogDict
 from ..._tap.host import host
 from ...errors import LoggerStateError, TrackerError
-from .._protocol.entries import steps_of
 from .._protocol.frequency import Frequency
 from .._protocol.paths import StrPath, writable
 from .._protocol.record import Record
 from .._protocol.runs import RunInfo
-from .._protocol.writing import Viewer, WritingLogger
+from .._protocol.steps import steps_of
+from .._protocol.writer import Viewer, WritingLogger
 from ._arguments import (
     check_options,
     checked_mode,

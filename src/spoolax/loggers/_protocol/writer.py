@@ -1,7 +1,7 @@
-"""What the loggers that write something have in common: numbers by name, on spoolax's own thread.
+"""The base class of loggers that write something: they get values by name, on the worker thread.
 
-The thread of the user's loop only copies what is to be written, on the device, and hands it over.
-So nobody waits for the device, nor for a disk.
+The thread of the user's loop only copies what is to be written, on the device, and hands it over,
+so it waits neither for the device nor for a disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from ..._tap.host import host
 from ..._tap.sinks import Sink
-from .frequency import Frequency, Schedule, kind_of
+from .frequency import Frequency, Schedule, entry_keys
 from .logger import Logger
 from .record import Record, make_record, read
 from .view import Copies, View
@@ -21,11 +21,11 @@ Viewer = Callable[[Any], Any] | None
 
 
 class WritingLogger(Logger[Any]):
-    """A logger that writes records. Derive from it and write `write`; `open` and `close` if need
-    be.
+    """A logger that writes records. Derive from it and define `write`, and `open` and `close` if
+    needed.
 
-    `view` takes what is to be written out of the state, and is compiled if that is possible;
-    `every` says how often.
+    `view` takes what is to be written out of the state, and is compiled if possible; `every` says
+    how often to write.
 
     Examples:
         >>> class Collect(WritingLogger):
@@ -50,11 +50,11 @@ class WritingLogger(Logger[Any]):
         """Get ready to write."""
 
     def write(self, record: Record) -> None:
-        """Write a record, whose values are on the host."""
+        """Write a record. Its values are on the host."""
         raise NotImplementedError
 
     def close(self, error: BaseException | None) -> None:
-        """Everything was written. `error` is what ended the run, if something went wrong."""
+        """Finish, after the last record. `error` is what ended the run, if it failed."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -62,7 +62,7 @@ class WritingLogger(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Write what the view takes out of a state."""
-        if not self._schedule.take(step, kind_of(state)):
+        if not self._schedule.take(step, entry_keys(state)):
             return
         if host.is_worker():
             values = read(self._view.of(state))

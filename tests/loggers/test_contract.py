@@ -1,8 +1,9 @@
-"""Every logger keeps the contract, and does what it is for."""
+"""Every logger keeps the contract."""
 
 import io
 
 import pytest
+from logger_cases import Terminal
 
 from spoolax import loggers, testing
 from spoolax.testing import LoggerContract
@@ -60,7 +61,7 @@ class TestPrintLogger(LoggerContract):
 
     def check_run(self, logger, expected):
         lines = self.file.getvalue().splitlines()
-        mine = [line.replace(f"{logger._name}/", "") for line in lines if logger._name in line]
+        mine = [line.replace(f"{logger.prefix}/", "") for line in lines if logger.prefix in line]
         assert parsed("\n".join(mine)) == expected
 
 
@@ -78,11 +79,6 @@ class TestConsoleLoggerInABatchJob(TestPrintLogger):
         return loggers.ConsoleLogger(every=1, file=self.file)
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 class TestConsoleLogger(LoggerContract):
     def make(self, directory):
         self.file = Terminal()
@@ -95,7 +91,7 @@ class TestConsoleLogger(LoggerContract):
             assert f"{value:.5g}" in shown
 
     def check_run(self, logger, expected):
-        assert f"{logger._name}/x" in self.file.getvalue()
+        assert f"{logger.prefix}/x" in self.file.getvalue()
 
 
 class TestTqdmLogger(LoggerContract):
@@ -174,7 +170,7 @@ class TestCompositeLogger(LoggerContract):
         return entries(first.records)
 
 
-class TestEvery(LoggerContract):
+class TestThinnedLogger(LoggerContract):
     def make(self, directory):
         return testing.capture().every(1)
 

@@ -1,4 +1,4 @@
-"""A function whose logs go to a logger, or to one of its runs."""
+"""What `logger.tap(f)` returns: a function whose logs go to a logger, or to one of its runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ..._listen.options import Options
 from ..._logdict.logdict import LogDict
 from ..._tap.sinks import Sink
 from ..._tap.stream import Tap
+from ..._tap.streamed import Streamed
 from ..._tap.tap import Tapped
 from ...errors import LogTypeError
-from .runs import LoggerState, OfRuns
+from .runs import LoggerState
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Listening(Tapped[P, T]):
+class TappedByLogger(Tapped[P, T]):
     """What `logger.tap` and `logger.spool` return."""
 
     def __init__(
@@ -28,10 +29,10 @@ class Listening(Tapped[P, T]):
     ) -> None:
         if state is not None and not isinstance(state, LoggerState):
             raise LogTypeError(
-                f"The second argument is what `logger.init(key)` returned, not {state!r}. Give the "
+                f"The second argument is what `logger.init(key)` returned, not {state!r}. Pass the "
                 "others by name: `logger.tap(f, argnames=...)`."
             )
-        kind = () if state is None else (OfRuns, sink.owner.run_step)
+        kind = () if state is None else (StreamedWithRun, sink.owner.run_step)
         super().__init__(f, options, sink, *kind)
         self._options, self._state, self._logger = options, state, sink.owner
 
@@ -49,7 +50,7 @@ class Listening(Tapped[P, T]):
         return out  # type: ignore[no-any-return]
 
     def _sink_of_run(self) -> Sink:
-        """Outside of any trace, all entries belong to one run, and there is no need to ask them."""
+        """Outside of any trace all entries belong to one run, so they need not say which."""
         assert self._state is not None
         logger, numbers = self._logger, np.asarray(self._state.run)
         if numbers.size != 1:
@@ -64,3 +65,11 @@ class Listening(Tapped[P, T]):
 
         sink = self._sink
         return Sink(to_run, sink.batch, sink.latency, sink.overflow, logger)
+
+
+class StreamedWithRun(Streamed):
+    """A tapped program whose entries have a step that says which run they belong to."""
+
+    def __init__(self, run_step: str, *args: Any) -> None:
+        self.steps = (run_step,)
+        super().__init__(*args)

@@ -1,0 +1,99 @@
+"""Files with one JSON object per line, and files that cannot be written."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import spoolax
+from spoolax import loggers
+
+
+def test_json_lines_hold_every_kind_of_number(tmp_path):
+    values = {
+        "nan": float("nan"),
+        "inf": jnp.array([1.0, jnp.inf, -jnp.inf]),
+        "half": jnp.bfloat16(1.5),
+        "empty": jnp.zeros((0, 2)),
+        "flag": jnp.array(True),
+        "complex": 1 + 2j,
+        "text": "hello\nworld",
+        "deep": {"er": np.int64(2**53 + 1)},
+    }
+    path = tmp_path / "new/directory/log.jsonl"
+    with loggers.JsonlLogger(path) as logger:
+        logger.log(values, 3)
+    (text,) = path.read_text().splitlines()
+    strict = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert strict["inf"] == [1.0, "Infinity", "-Infinity"]
+    (line,) = loggers.read_jsonl(path)
+    assert math.isnan(line["nan"])
+    assert line["inf"] == [1.0, math.inf, -math.inf]
+    assert (line["half"], line["empty"], line["flag"]) == (1.5, [], True)
+    assert (line["complex"], line["text"], line["deep/er"]) == ([1, 2], "hello\nworld", 2**53 + 1)
+    assert line["_step"] == 3
+
+
+def test_json_lines_say_which_lanes_logged(tmp_path):
+    def f(n):
+        def body(i):
+            spoolax.log({"i": i}, at=i)
+            return i + 1
+
+        return lax.while_loop(lambda i: i < n, body, 0)
+
+    with loggers.JsonlLogger(tmp_path / "log.jsonl") as logger:
+        logger.tap(jax.vmap(f))(jnp.array([1, 2]))
+    assert [line["i"] for line in loggers.read_jsonl(logger.path)] == [[0, 0], [None, 1]]
+
+
+def test_json_lines_go_on_after_a_line_that_was_cut_off(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"_step": 0, "x": 1}\n{"_step": 1, "x"')
+    with loggers.JsonlLogger(path) as logger:
+        logger.log({"x": 2}, 2)
+    assert [line["_step"] for line in loggers.read_jsonl(path)] == [0, 2]
+
+
+def test_json_lines_are_there_after_a_kill(tmp_path):
+    code = f"""
+        import os, signal, spoolax
+        from spoolax.loggers import JsonlLogger
+        with JsonlLogger({str(tmp_path / "log.jsonl")!r}) as logger:
+            for i in range(1000):
+                logger.log({{"x": i}}, i)
+            spoolax.flush()
+            logger.log({{"x": -1}}, 1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    lines = list(loggers.read_jsonl(tmp_path / "log.jsonl"))
+    assert [line["x"] for line in lines[:1000]] == list(range(1000))
+
+
+def test_files_that_cannot_be_written_are_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "old.jsonl").write_text("kept")
+    for logger in (
+        loggers.JsonlLogger(tmp_path),
+        loggers.JsonlLogger(tmp_path / "file/log.jsonl"),
+        loggers.JsonlLogger(tmp_path / "old.jsonl", "x"),
+        loggers.RingBufferLogger(3, tmp_path),
+        loggers.PlotLogger(tmp_path / "file/plot.png"),
+    ):
+        with pytest.raises(OSError, match="|".join(["directory", "exists"])):
+            logger.__enter__()
+    assert (tmp_path / "old.jsonl").read_text() == "kept"
+    with pytest.raises(TypeError, match=r"must end with one of .*\.png"):
+        loggers.PlotLogger(tmp_path / "plot.what").__enter__()
+    with pytest.raises(ValueError, match="mode"):
+        loggers.JsonlLogger("x", mode="r")
