@@ -200,7 +200,7 @@ class LogDict(dict[str, Any]):
     def to_pandas(self) -> pandas.DataFrame:
         """Return a DataFrame: one row per entry, one column per number in an entry.
 
-        Needs the extra `spoolax[pandas]`. Rows are matched by the named steps that keys share.
+        Needs pandas (the extra `pandas`). Rows are matched by the named steps that keys share.
         If a key has no steps, all keys must have the same number of entries. If some keys have a
         time axis, values that were logged once, outside loops, are in `frame.attrs`.
 
@@ -214,7 +214,7 @@ class LogDict(dict[str, Any]):
     def to_xarray(self) -> xarray.Dataset:
         """Return a Dataset with one variable per array, and the steps as coordinates.
 
-        Needs the extra `spoolax[xarray]`. Keys with the same steps (or, without steps, of the same
+        Needs xarray (the extra `xarray`). Keys with the same steps (or, without steps, of the same
         length) share a time axis. A single time axis is called `entry`; several are called
         `entry_<first key>`. Lanes are called `lane_0`, `lane_1`, ...
 

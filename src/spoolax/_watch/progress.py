@@ -23,8 +23,8 @@ from .._walk.meaning import Body, State
 from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from .bar import Bar
+from .instrument import Instrument, Instrumented
 from .outline import address_matches
-from .watch import Instrument, Instrumented
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,9 +1,4 @@
-"""`watch`: tap a program that has no `log` calls in it.
-
-The program is traced as usual, and then evaluated with another meaning, which puts `log` calls
-into it: after the primitives and at the end of the iterations that were asked for. Everything from
-there on is `tap`.
-"""
+"""`watch`: tap a program that has no `log` calls in it: loops, primitives, the first NaN."""
 
 from __future__ import annotations
 
@@ -18,24 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.anatomy import Call, Cond, anatomy
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.options import Options, names
 from .._listen.programs import trace_call
-from .._listen.selection import is_heard, restrict
 from .._log.arguments import checked_data
-from .._log.entry import Entry, Meta, Nodes
-from .._log.primitive import emit, log_p
+from .._log.entry import Entry, Meta
+from .._log.primitive import emit
 from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
 from .._tap.sinks import reports
-from .._tap.streamed import Streamed
 from .._tap.tap import Tapped, checked_sink, print_entry
-from .._walk.counts import Count, is_loop
-from .._walk.interpret import interpret
-from .._walk.meaning import Body, Meaning, State
+from .._walk.meaning import Body, State
 from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
+from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, any_bad, blocks, explain
 from .outline import Item, Source, address_matches, as_tree, outline, reaches
 
@@ -231,27 +222,6 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
     return report
 
 
-class Instrumented(Streamed):
-    """One way of calling a function that something is put into before it is streamed."""
-
-    warns = False  # Not in terms of tags.
-
-    def meaning(self, closed: Jaxpr) -> Instrument:
-        """What is put into the program."""
-        raise NotImplementedError
-
-    def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        meaning = self.meaning(closed)
-
-        def instrumented(*args: Any) -> list[Any]:
-            outs, state, _ = interpret(closed, args, meaning.start(), meaning, Where())
-            meaning.ended(Body(closed, args, outs, 0, 0), state, Where())
-            return outs
-
-        count = len(args) - self.extra
-        return super().interpret(jax.make_jaxpr(instrumented)(*args[:count]), args)
-
-
 class _Watched(Instrumented):
     """One way of calling a watched function."""
 
@@ -261,47 +231,6 @@ class _Watched(Instrumented):
 
     def meaning(self, closed: Jaxpr) -> Instrument:
         return _Watching(self._spec, outline(closed, Where()))
-
-
-class Instrument(Meaning):
-    """Puts `log` calls into a program, and leaves those that are there."""
-
-    def start(self) -> State:
-        return ()
-
-    def names(self, eqn: JaxprEqn) -> bool:
-        """Say whether something is to be put after a primitive."""
-        del eqn
-        return False
-
-    @functools.cached_property
-    def _of_interest(self) -> Count:
-        return Count(
-            lambda eqn: eqn.primitive is log_p or is_loop(eqn) or self.names(eqn),
-            closed=lambda eqn: not _can_be_entered(eqn),
-        )
-
-    def enters(self, eqn: JaxprEqn) -> bool:
-        if eqn.primitive is log_p or is_loop(eqn):
-            return True
-        return _can_be_entered(eqn) and bool(self._of_interest(eqn))
-
-    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        del where
-        emit(restrict(nodes, lambda key, entry: is_heard(entry)))
-        return (), state
-
-    def ended(self, body: Body, state: State, where: Where) -> State:
-        """The whole program has run."""
-        del body, where
-        return state
-
-
-def _can_be_entered(eqn: JaxprEqn) -> bool:
-    construct = anatomy(eqn)
-    return isinstance(construct, Call) or (
-        isinstance(construct, Cond) and not construct.by_platform
-    )
 
 
 class _Watching(Instrument):
