@@ -9,7 +9,7 @@ from programs import PROGRAMS, XS
 from test_spool import assert_equal_to_the_bit, f_of, programs
 
 import spoolax
-from spoolax._watch.outline import matches
+from spoolax._watch.outline import address_matches
 from spoolax.errors import LogTypeError, NothingSelectedWarning
 
 
@@ -84,7 +84,7 @@ def test_where_chooses_loops():
         ("scan[0]/while[1]", "while[1]", False),
         ("scan[0]/while[1]", "scan[?]/while[?]", True),
     ]:
-        assert matches(address, pattern) == want, (address, pattern)
+        assert address_matches(address, pattern) == want, (address, pattern)
 
 
 def test_outputs_and_primitives():
