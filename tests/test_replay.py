@@ -18,8 +18,8 @@ ROWS = 30
 WRITER = f"""
     import sys, jax.numpy as jnp
     from spoolax._tap.host import host
-    from spoolax.storage import HDF5StorageWriter, Once, WriterGroupConfig, _store
-    _store.FLUSH_SECONDS = 0.0
+    from spoolax.storage import HDF5StorageWriter, Once, WriterGroupConfig, _buffered
+    _buffered.FLUSH_SECONDS = 0.0
     schema = {{
         "frames": WriterGroupConfig(lambda i: {{"x": jnp.full(7, i), "e": 2 * i}}),
         "start": WriterGroupConfig(lambda i: i, Once()),

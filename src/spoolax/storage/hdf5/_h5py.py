@@ -1,4 +1,4 @@
-"""h5py, which is loaded when it is needed: attributes, and compression."""
+"""h5py, which is loaded when it is needed: attributes and compression."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from typing import Any
 
 import numpy as np
 
-from .._extras import load
-from ..errors import LogValueError, StorageError
+from ..._extras import load
+from ...errors import LogValueError, StorageError
 
-ZSTD = 32015  # The number of the filter.
+ZSTD = 32015  # The number of the filter in HDF5.
 
 
 def h5py() -> Any:
-    """The library, if it is installed."""
+    """The module."""
     return load("h5py", "Storing trajectories", "hdf5")
 
 
 def put_text(of: Any, name: str, text: str) -> None:
-    """Write an attribute, with a length that is fixed.
+    """Write an attribute of text, with a fixed length.
 
-    Others would be in a heap without checksums, in which HDF5 can get lost if it is damaged.
+    Text of variable length would be in a heap without checksums: if that is damaged, HDF5 may hang.
     """
     data = text.encode()
     of.attrs.create(name, data, dtype=h5py().string_dtype("utf-8", max(1, len(data))))
 
 
-def get(of: Any, name: str) -> Any:
-    """Read an attribute: a number or text."""
+def get_attribute(of: Any, name: str) -> Any:
+    """Read an attribute: a number, or text."""
     attribute = of.attrs.get_id(name)
     if attribute.dtype.hasobject or attribute.shape:
-        raise StorageError(f"The attribute {name!r} is not of a type that spoolax writes.")
+        raise StorageError(f"The attribute {name!r} does not have a type that spoolax writes.")
     value = np.zeros((), attribute.dtype)
     attribute.read(value)
     return value.item().decode() if value.dtype.kind == "S" else value.item()
 
 
 def filters(compression: str | None) -> dict[str, Any]:
-    """The options of a dataset that is compressed, or not."""
+    """The options of h5py for datasets with this compression."""
     if compression is None:
         return {}
     if compression == "zstd":
@@ -45,14 +45,14 @@ def filters(compression: str | None) -> dict[str, Any]:
         return {**plugin.Zstd(), "shuffle": True}
     if compression not in ("gzip", "lzf"):
         raise LogValueError(
-            f"`compression={compression!r}` is not known: there are 'gzip', 'lzf', 'zstd', or None."
+            f"`compression={compression!r}` is not known: use 'gzip', 'lzf', 'zstd' or None."
         )
     return {"compression": compression, "shuffle": True}
 
 
 def load_filters_of(data: Any) -> bool:
-    """Say whether a dataset is compressed, and make sure that it can be read."""
-    made = data.id.get_create_plist()
-    if any(made.get_filter(i)[0] == ZSTD for i in range(made.get_nfilters())):
+    """Load what is needed to read a dataset; return whether it is compressed."""
+    created = data.id.get_create_plist()
+    if any(created.get_filter(i)[0] == ZSTD for i in range(created.get_nfilters())):
         load("hdf5plugin", f"Reading {data.name!r}, which is compressed with zstd,", "zstd")
-    return bool(made.get_nfilters())
+    return bool(created.get_nfilters())
