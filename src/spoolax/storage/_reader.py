@@ -76,8 +76,9 @@ class StorageReader:
 
     def close(self) -> None:
         """Close it."""
-        self._is_open = False
-        self._store.close()
+        if self._is_open:
+            self._is_open = False
+            self._store.close()
 
     @property
     def status(self) -> str:

@@ -35,12 +35,12 @@ class TrajectoryWriter(BufferedLogger):
         path: StrPath,
         schema: Any,
         state: Any,
-        total_steps: int | None,
+        total_steps: int | None = None,
         *,
-        mode: str,
-        resume: bool | int,
-        attributes: Mapping[str, Any] | None,
-        config: Any,
+        mode: str = "x",
+        resume: bool | int = False,
+        attributes: Mapping[str, Any] | None = None,
+        config: Any = None,
     ) -> None:
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
             raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")

@@ -42,7 +42,7 @@ def column_type_of(row: Any) -> ColumnType:
     if is_key(row):
         words = jax.eval_shape(jax.random.key_data, row)
         return ColumnType("uint32", words.shape, key_impl(dtype), np.dtype(np.uint32))
-    dtype = np.dtype(dtype)
+    dtype = np.dtype(dtype).newbyteorder("=")
     if dtype.kind not in "biufcV" or not _has_name(dtype):
         raise StorageError(
             f"Arrays of {dtype.name} cannot be stored: only numbers can. Leave them out of the "
@@ -61,7 +61,9 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 def to_stored(array: Any, column: ColumnType) -> np.ndarray[Any, Any]:
     """An array as it is stored."""
-    numbers: np.ndarray[Any, Any] = np.ascontiguousarray(array)
+    numbers: np.ndarray[Any, Any] = np.asarray(array)
+    numbers = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("="))
+    assert numbers.dtype == dtype_named(column.dtype), (numbers.dtype, column)
     return numbers if numbers.dtype == column.stored else numbers.view(column.stored)
 
 
@@ -80,7 +82,7 @@ def from_stored(array: Any, column: ColumnType) -> Any:
 def _has_name(dtype: np.dtype[Any]) -> bool:
     """Whether its name leads back to it."""
     try:
-        return dtype_named(dtype.name) == dtype.newbyteorder("=")
+        return dtype_named(dtype.name) == dtype
     except StorageError:
         return False
 

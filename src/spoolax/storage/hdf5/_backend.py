@@ -12,7 +12,7 @@ from .._store.trees import Json
 from ._file import RESERVED
 from ._h5md import add_h5md, check_h5md
 from ._h5py import filters
-from ._reader import HDF5Reader
+from ._reader import HDF5Reader, open_reader
 from ._writer import HDF5Writer
 
 
@@ -70,7 +70,7 @@ class HDF5Backend:
 
     def open(self, path: Path) -> HDF5Reader:
         """Open a file for reading."""
-        return HDF5Reader(path)
+        return open_reader(path)
 
     def _annotate(self, file: Any, tables: Sequence[TableSpec]) -> None:
         """Add what other programs look for to a new file."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import StorageError
-from ._h5py import h5py
+from ._h5py import h5py, refresh
 
 Array = np.ndarray[Any, Any]
 
@@ -54,7 +54,7 @@ class Column:
     def read(self, start: int, stop: int) -> Array:
         """Read rows, also while others are appended."""
         while True:
-            self.data.refresh()
+            refresh(self.data)
             there = int(self.data.shape[0])
             rows = np.asarray(self.data[min(start, there) : min(stop, there)])
             if stop <= there:
@@ -63,9 +63,9 @@ class Column:
                 raise StorageError(
                     f"{self.data.name!r} ends before row {stop}, which it should have."
                 )
-            self.tail.refresh()
+            refresh(self.tail)
             rest = np.asarray(self.tail[max(start - there, 0) : stop - there])
-            self.data.refresh()
+            refresh(self.data)
             if self.data.shape[0] == there:  # Or else these rows have just moved.
                 return np.concatenate([rows, rest])
 

@@ -17,6 +17,16 @@ def h5py() -> Any:
     return load("h5py", "Storing trajectories", "hdf5")
 
 
+def refresh(data: Any) -> None:
+    """Let a dataset see what was written since it was read last, if its file is being written.
+
+    After that, HDF5 returns wrong values from other handles of the same dataset in this process. So
+    it is not done needlessly, and readers share their datasets: see `_reader.py`.
+    """
+    if data.file.swmr_mode:
+        data.refresh()
+
+
 def put_text(of: Any, name: str, text: str) -> None:
     """Write an attribute of text, with a fixed length.
 

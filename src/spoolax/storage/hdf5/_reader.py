@@ -1,10 +1,16 @@
-"""Reading a file, also while it is written, and after its writer has died."""
+"""Reading a file, also while it is written, and after its writer has died.
+
+A process opens a file, and each dataset in it, only once, and its readers share them: refreshing a
+dataset, as reading one that is written requires, breaks other handles of it in the same process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +27,40 @@ from ._superblock import RepairedFile, is_marked_as_open
 from ._validate import check_distinct, find_column, find_object, read_row, read_rows, read_scalar
 
 CACHE_BYTES = 1 << 23  # For chunks of one dataset.
+_open_files: weakref.WeakValueDictionary[tuple[int, int], HDF5Reader] = (
+    weakref.WeakValueDictionary()
+)
+_opening = threading.RLock()
+
+
+def open_reader(path: Path) -> HDF5Reader:
+    """Open a file for reading, or share one that this process has open already."""
+    with _opening:
+        while True:
+            reader = _open_files.get(_identity(path)) or HDF5Reader(path)
+            if reader.identity == _identity(path):  # Or else it was replaced in between.
+                break
+        _open_files[reader.identity] = reader
+        reader.users += 1
+        return reader
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError as error:
+        raise StorageError(f"There is no file {str(path)!r}.") from error
+    return status.st_dev, status.st_ino
 
 
 class HDF5Reader:
-    """A file that is open for reading."""
+    """A file that is open for reading, until all its users have closed it. Call `open_reader`."""
 
     @raises_storage_errors
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self.identity, self.users = path, _identity(path), 0
         if not path.is_file():
-            raise StorageError(f"There is no file {str(path)!r}.")
+            raise StorageError(f"{str(path)!r} is not a file.")
         if not h5py().is_hdf5(path):
             raise StorageError(f"{str(path)!r} is not an HDF5 file.")
         is_open = is_marked_as_open(path)
@@ -49,6 +79,7 @@ class HDF5Reader:
             )
             self._read_meta()
             self._stack = stack.pop_all()
+        self._tables: dict[str, HDF5TableReader] = {}
 
     def _read_meta(self) -> None:
         if "spoolax_format" not in self._file.attrs:
@@ -61,7 +92,6 @@ class HDF5Reader:
             )
         self.meta: Json = json.loads(get_attribute(self._file, "meta"))
         self.tables = tuple(leaf_names(self.meta["schema"]))
-        self._identity = os.stat(self._path)
 
     @raises_storage_errors
     def status(self) -> Status:
@@ -75,18 +105,27 @@ class HDF5Reader:
 
     def table(self, name: str) -> HDF5TableReader:
         """One of its tables."""
-        return HDF5TableReader(self._file, name)
+        with _opening:
+            if name not in self._tables:
+                self._tables[name] = HDF5TableReader(self._file, name)
+            return self._tables[name]
 
     def is_current(self) -> bool:
         """Whether the path still leads to this file. If the path is gone, nothing replaced it."""
         try:
-            return os.path.samestat(os.stat(self._path), self._identity)
+            status = os.stat(self._path)
         except FileNotFoundError:
             return True
+        return self.identity == (status.st_dev, status.st_ino)
 
     def close(self) -> None:
-        """Close it."""
-        self._stack.close()
+        """Close it, once for each call of `open_reader`."""
+        with _opening:
+            self.users -= 1
+            if self.users <= 0:
+                _open_files.pop(self.identity, None)
+                self._tables.clear()
+                self._stack.close()
 
 
 class HDF5TableReader:
@@ -97,7 +136,7 @@ class HDF5TableReader:
         self._file = file
         described = json.loads(get_attribute(find_object(file, name), "table"))
         self.spec = spec = TableSpec.from_json(name, described)
-        self._step_name = str(described["step"])
+        self._steps = find_column(file, name, str(described["step"]), (), True)
         self._columns: dict[str, Column] = {
             leaf: find_column(file, name, leaf, column.shape, spec.timed)
             for leaf, column in spec.stored_columns
@@ -112,8 +151,7 @@ class HDF5TableReader:
     @raises_storage_errors
     def steps(self, start: int, stop: int) -> Array:
         """The steps of some rows."""
-        column = find_column(self._file, self.spec.name, self._step_name, (), True)
-        return read_rows(column, start, stop)
+        return read_rows(self._steps, start, stop)
 
     @raises_storage_errors
     def read(self, column: str, start: int, stop: int) -> Array:

@@ -15,7 +15,7 @@ from ...errors import StorageError
 from .._store.trees import MAX_DEPTH
 from ._column import Array, Column
 from ._file import TAILS
-from ._h5py import h5py, load_filters_of
+from ._h5py import h5py, load_filters_of, refresh
 
 MAX_COMPRESSION = 1 << 15  # How many times smaller than its numbers compressed data can be.
 
@@ -49,7 +49,7 @@ def read_scalar(file: Any, name: str) -> Any:
     data = find_object(file, name)
     if data.shape != ():
         raise StorageError(f"{name!r} is not a number.")
-    data.refresh()
+    refresh(data)
     return data[()]
 
 
@@ -68,7 +68,7 @@ def find_column(file: Any, group: str, leaf: str, shape: tuple[int, ...], timed:
 
 def read_rows(column: Column, start: int, stop: int) -> Array:
     """Read rows, if the file can hold that many."""
-    column.data.refresh()
+    refresh(column.data)
     _check_size(column.data, min(stop, column.data.shape[0]) - min(start, column.data.shape[0]))
     return column.read(start, stop)
 

@@ -22,7 +22,7 @@ from .._store.metadata import with_schema
 from .._store.tables import TableSpec
 from .._store.trees import Json
 from ._file import RESERVE, STATUS, check_space, create, reserve, trim
-from ._reader import HDF5Reader, HDF5TableReader
+from ._reader import HDF5Reader, HDF5TableReader, open_reader
 from ._table import Table, initial_size
 
 COPY_BYTES = 1 << 24  # Copied at a time.
@@ -55,7 +55,7 @@ class HDF5Writer:
 
     def resume(self, tables: Sequence[TableSpec], last_step: int | None) -> None:
         """Make a new file that has the rows of the old one."""
-        old = HDF5Reader(self._path)
+        old = open_reader(self._path)
         try:
             self._rewrite(tables, old, last_step)
         finally:
