@@ -10,6 +10,7 @@ Run with pytest, that is a suite of tests. `read`, if it is written, says what h
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -575,7 +576,7 @@ class StoreContract:
         store = self.writer(path, table)
         store.append("rows", [0], [np.ones(1, np.float32)])
         for options in ({"mode": "w"}, {"resume": True}, {"mode": "x"}):
-            with _raises(LogFileError, "is being written by process"):
+            with _raises(LogFileError, f"is being written by process {os.getpid()}"):
                 self.writer(path, table, **options)
         store.append("rows", [1], [np.ones(1, np.float32)])
         store.close("finished")
