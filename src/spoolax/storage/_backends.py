@@ -23,7 +23,7 @@ def backend_of(path: Path) -> Backend:
 
 
 def open_(path: StrPath, classes: Mapping[str, Any] | None = None) -> StorageReader:
-    """Open a file that spoolax wrote for reading.
+    """Open a file that spoolax wrote, for reading.
 
     Examples:
         >>> import spoolax, tempfile

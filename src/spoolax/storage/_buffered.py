@@ -69,7 +69,7 @@ class BufferedLogger(Logger[Any]):
                 return
         host.post(self._sink, self._empty_inbox, unreported)
 
-    def buffered(self, size: int) -> None:
+    def count_buffered(self, size: int) -> None:
         """Count bytes that were buffered, and write if it is time to."""
         self._buffered_bytes += size
         is_late = time.monotonic() - self._last_write > FLUSH_SECONDS

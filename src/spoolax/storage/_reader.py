@@ -58,7 +58,7 @@ class StorageReader:
 
     def _reopen_if_replaced(self) -> None:
         """Open the store again if another has taken its place, as when groups were added to it."""
-        if not self._store.is_current():
+        if self._is_open and not self._store.is_current():
             self.close()
             self._open()
 
@@ -82,12 +82,11 @@ class StorageReader:
 
     @property
     def status(self) -> str:
-        """ "finished", "failed", "running", or "crashed" if its writer died."""
+        """The status of the run: "running", "finished", "failed" or "crashed" (its writer died)."""
         self._reopen_if_replaced()
+        is_written = Lock(self.path).is_held()  # Before the status, which a writer records last.
         status = self._store.status()
-        if status == "running" and not Lock(self.path).is_held():
-            return "crashed"
-        return status
+        return "crashed" if status == "running" and not is_written else status
 
     @property
     def steps_run(self) -> int:

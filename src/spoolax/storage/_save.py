@@ -173,12 +173,12 @@ class SaveLogger(BufferedLogger):
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
         rows = self._rows.setdefault((copies.layout, types, copies.order), [])
         rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
-        self.buffered(copies.nbytes)
+        self.count_buffered(copies.nbytes)
 
     def _buffer_block(self, entry: Json, steps: Any, about: Json) -> None:
         """Buffer a block of rows."""
         order = np.fromiter(itertools.islice(self._order, len(steps)), np.int64, len(steps))
-        self.buffered(self._add_block({**entry, "order": order}, steps, about))
+        self.count_buffered(self._add_block({**entry, "order": order}, steps, about))
 
     def _stack_rows(self) -> None:
         """Stack the rows that were logged one by one into blocks."""

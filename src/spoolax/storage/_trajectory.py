@@ -109,7 +109,7 @@ class TrajectoryWriter(BufferedLogger):
         """Buffer a row."""
         group, step, arrays = item
         self._rows[group.name].append((step, [np.asarray(x) for x in arrays]))
-        self.buffered(group.nbytes)
+        self.count_buffered(group.nbytes)
 
     def write(self) -> None:
         """Write all rows that are buffered."""

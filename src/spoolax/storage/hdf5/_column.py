@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import StorageError
+from .._store.contract import Array
 from ._h5py import h5py, refresh
-
-Array = np.ndarray[Any, Any]
 
 
 class Column:

@@ -7,6 +7,7 @@ dataset, as reading one that is written requires, breaks other handles of it in 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -136,12 +137,16 @@ class HDF5TableReader:
         self._file = file
         described = json.loads(get_attribute(find_object(file, name), "table"))
         self.spec = spec = TableSpec.from_json(name, described)
-        self._steps = find_column(file, name, str(described["step"]), (), True)
+        self._step_name = str(described["step"])
         self._columns: dict[str, Column] = {
             leaf: find_column(file, name, leaf, column.shape, spec.timed)
             for leaf, column in spec.stored_columns
         }
         check_distinct(list(self._columns.values()))
+
+    @functools.cached_property
+    def _steps(self) -> Column:
+        return find_column(self._file, self.spec.name, self._step_name, (), True)
 
     @raises_storage_errors
     def row_count(self) -> int:

@@ -91,7 +91,7 @@ class Table:
             else:
                 column.data[...] = np.asarray(block[0]).reshape(column.data.shape)
                 column.data.id.flush()
-        self._step.append(np.asarray(steps, np.int64), first)
+        self._step.append(steps, first)
         self.rows = first + len(steps)
         self._rows[()] = self.rows
         self._rows.id.flush()
