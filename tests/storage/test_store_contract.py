@@ -1,4 +1,6 @@
-"""Every backend keeps the contract of a store."""
+"""Every backend keeps the contract of a store, whatever it is kept in."""
+
+from record_file import RecordFileBackend
 
 from spoolax.storage.hdf5 import HDF5Backend
 from spoolax.testing import StoreContract
@@ -12,3 +14,8 @@ class TestHDF5(StoreContract):
 class TestCompressedHDF5(StoreContract):
     def make(self):
         return HDF5Backend(compression="gzip")
+
+
+class TestRecordFile(StoreContract):
+    def make(self):
+        return RecordFileBackend()
