@@ -1,8 +1,9 @@
-"""Stores of runs, which survive a crash, can be read while they are written and run no code.
+"""Runs on disk: stores that survive a crash, can be read while they are written, and run no code.
 
-`HDF5StorageWriter` and `SaveLogger` are loggers that write, with a schema and without;
-`HDF5StorageReader` and `load` read. What a store is, is in `_store`; each backend is a folder
-behind that, chosen in `_backends`. Only `spoolax` and its lazy names import this package.
+`HDF5StorageWriter` and `SaveLogger` are loggers that write a store, with a schema and without;
+`HDF5StorageReader` and `load` read it. `_store` says what a store is, each backend is a folder that
+implements it, and `_backends` chooses one. Only `testing` and lazy names of `spoolax` and `loggers`
+import this package.
 """
 
 from ..loggers import EveryNStep as EveryNStep
