@@ -1,4 +1,4 @@
-"""What it costs to store a trajectory and to read it, next to h5py by hand, kUPS and others."""
+"""What it costs to write and to read a trajectory, compared with h5py by hand, kUPS and others."""
 
 import functools
 import importlib.util
@@ -34,7 +34,7 @@ def main():
 
 
 def timed(calls, rounds=ROUNDS):
-    """Median seconds of each call, in turns; each gets a new path."""
+    """Median seconds of each call, measured in turns; each gets a new path."""
     found = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -55,7 +55,7 @@ def _size(path):
 
 
 def by_hand(state, steps, path, batch=1000):
-    """Batches of rows into datasets of h5py, as fast as it goes."""
+    """Write batches of rows to datasets of h5py, as fast as possible."""
     values = {key: np.asarray(x) for key, x in state.items()}
     batch = max(1, min(batch, (4 << 20) // sum(x.nbytes for x in values.values())))
     blocks = {key: np.broadcast_to(x, (batch, *x.shape)).copy() for key, x in values.items()}
@@ -85,7 +85,7 @@ def everything(state):
 
 
 def logged(writer, state, steps):
-    """Log a state so many times; return the seconds that the calling thread spent in it."""
+    """Log a state this many times; return the seconds that the calling thread spent on it."""
     spent = 0.0
     with writer:
         for i in range(steps):
@@ -112,14 +112,14 @@ def by_kups(state, steps, path):
 
 
 def in_a_loop(state, steps, path, batch=1000):
-    """What one would write by hand: rows are fetched, gathered, and written in batches."""
+    """What people write by hand: rows are fetched, collected, and written in batches."""
     batch = max(1, min(batch, (4 << 20) // sum(x.nbytes for x in state.values())))
     rows, spent = [], 0.0
     with h5py.File(path, "w", libver="latest") as file:
         data = _datasets(file, state)
         for i in range(steps):
             begun = time.perf_counter()
-            # A copy, because the next step may get the memory.
+            # A copy, because the next step may reuse the memory.
             rows.append({key: np.array(x) for key, x in state.items()})
             if len(rows) == batch or i == steps - 1:
                 for key, dataset in data.items():
@@ -131,7 +131,7 @@ def in_a_loop(state, steps, path, batch=1000):
 
 
 def beside(name, state, steps=300):
-    """The calling thread of a program that has something else to do: 1 ms of it a step."""
+    """What `log` costs the calling thread of a program whose steps take 1 ms."""
 
     @jax.jit
     def work(state, x):
@@ -198,7 +198,7 @@ def write(name, steps, state):
 
 
 def watched(steps=2000):
-    """A run of steps of about 1 ms that another process reads meanwhile, ten times a second."""
+    """A run with steps of about 1 ms that another process reads ten times a second."""
     state = {f"s{i}": jnp.float32(i) for i in range(8)}
     schema = {"frames": WriterGroupConfig(everything)}
     follow = (
@@ -231,7 +231,7 @@ def watched(steps=2000):
 
 
 def blocks():
-    """Entries that a program streams, which come in blocks."""
+    """Entries that a program streams in blocks."""
     steps = 200_000
 
     def scalars(x):
@@ -260,13 +260,13 @@ def blocks():
 
 
 def read(steps=1_000_000):
-    """One scalar of many steps, and 1000 rows of it."""
+    """Read one scalar of many steps, and 1000 rows of it."""
     folder = pathlib.Path(tempfile.mkdtemp())
     values = np.random.default_rng(0).random(steps, np.float32)
     state = {"x": jnp.float32(0)}
     schema = {"frames": WriterGroupConfig(everything)}
     with HDF5StorageWriter(folder / "spoolax.h5", schema, state, steps) as writer:
-        writer._book.append("frames", np.arange(steps), [values])
+        writer._store.append("frames", np.arange(steps), [values])
     with h5py.File(folder / "hand.h5", "w", libver="latest") as file:
         file.create_dataset("x", data=values, chunks=(8192,))
     some = slice(steps // 2, steps // 2 + 1000)
@@ -305,7 +305,7 @@ def read(steps=1_000_000):
         group = {"frames": kups.WriterGroupConfig(everything, kups.EveryNStep(1))}
         with kups.HDF5StorageWriter(folder / "kups.h5", group, state, steps):
             pass
-        # Its own writer would take minutes, so its file gets the numbers afterwards.
+        # Its writer would take minutes, so the numbers are filled in afterwards.
         with h5py.File(folder / "kups.h5", "r+") as file:
             file.visititems(lambda _, x: _fill(x, values))
 

@@ -1,8 +1,8 @@
 """Metropolis Monte Carlo of the two-dimensional Ising model, at several temperatures at once.
 
-A sweep updates the squares of one colour of a checkerboard, then those of the other. All
-temperatures run in one jitted and vmapped program; each has a run of its own in the logger.
-Onsager's exact results are printed next to what comes out.
+A sweep updates the black squares of a checkerboard, then the white ones. All temperatures run in
+one program, under jit and vmap, and each has a run of its own in the logger. The results are
+printed next to Onsager's exact ones.
 """
 
 import sys
@@ -27,7 +27,7 @@ def neighbours(spins):
 
 
 def sweep(key, spins, temperature):
-    """Offer every spin to be flipped, half of them at a time."""
+    """Try to flip every spin, half of them at a time."""
     rows, columns = jnp.indices(spins.shape)
     for colour, key_of_colour in enumerate(jax.random.split(key)):
         cost = 2 * spins * neighbours(spins)
@@ -45,7 +45,7 @@ def measure(spins):
 
 
 def simulate(key, temperature, sweeps):
-    """Log energy and magnetisation, per spin, after every sweep."""
+    """Log energy and magnetisation per spin after every sweep."""
 
     def body(spins, i):
         spins = sweep(jax.random.fold_in(key, i), spins, temperature)
@@ -57,7 +57,7 @@ def simulate(key, temperature, sweeps):
 
 
 def exact(temperature):
-    """Onsager's energy and Yang's magnetisation, per spin, of the infinite lattice."""
+    """Onsager's energy and Yang's magnetisation per spin of the infinite lattice."""
     twice = 2 / temperature
     modulus = 2 * np.sinh(twice) / np.cosh(twice) ** 2
     elliptic = 2 / np.pi * (2 * np.tanh(twice) ** 2 - 1) * ellipk(modulus**2)
@@ -70,7 +70,7 @@ def exact(temperature):
 
 
 def run(path, sweeps, temperatures=TEMPERATURES):
-    """Run all temperatures, and return the means of what each of them logged."""
+    """Run all temperatures, and return the means of what each logged."""
     keys = jax.random.split(jax.random.key(0), len(temperatures))
     with SaveLogger(path, mode="w") as logger:
 

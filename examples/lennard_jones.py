@@ -1,7 +1,7 @@
 """Molecular dynamics of a Lennard-Jones liquid, with a live table and a plot of the energies.
 
-108 atoms in a periodic box, integrated with velocity Verlet at constant energy. The state knows its
-energies; loggers take what they show out of it. Units are those of Lennard-Jones.
+108 atoms in a periodic box, integrated with velocity Verlet at constant energy. Each logger has a
+view, which takes what it shows or stores out of the state. Units are those of Lennard-Jones.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ from spoolax.storage import (
     WriterGroupConfig,
 )
 
-CELLS = 3  # Unit cells of the crystal to begin with, in each direction; 4 atoms in each.
+CELLS = 3  # Unit cells of the initial crystal, in each direction; 4 atoms in each.
 ATOMS = 4 * CELLS**3
 DENSITY = 0.8
-TEMPERATURE = 1.4  # To begin with. Half of it goes into melting the crystal.
+TEMPERATURE = 1.4  # Initially. Half of it goes into melting the crystal.
 TIME_STEP = 0.002
 CUTOFF = 2.5
 BOX = (ATOMS / DENSITY) ** (1 / 3)
@@ -44,7 +44,7 @@ class State:
 
 
 def energies(state):
-    """What is worth looking at: energies and temperature, per atom."""
+    """Energies per atom, and the temperature."""
     return {
         "total": (state.kinetic + state.potential) / ATOMS,
         "potential": state.potential / ATOMS,
@@ -53,7 +53,7 @@ def energies(state):
 
 
 def potential(positions):
-    """The energy of all pairs, with the force shifted so that it ends smoothly at the cutoff."""
+    """The energy of all pairs, with the force shifted to vanish at the cutoff."""
     distance = positions[:, None] - positions[None]
     distance -= BOX * jnp.round(distance / BOX)
     i, j = jnp.triu_indices(ATOMS, k=1)
@@ -73,7 +73,7 @@ def forces_at(positions):
 
 
 def start(key):
-    """A crystal whose atoms have random velocities."""
+    """A crystal with random velocities."""
     basis = jnp.array([[0, 0, 0], [0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]])
     corner = jnp.stack(jnp.meshgrid(*3 * [jnp.arange(CELLS)], indexing="ij"), -1).reshape(-1, 1, 3)
     positions = ((corner + basis).reshape(-1, 3) + 0.25) * BOX / CELLS
@@ -83,7 +83,7 @@ def start(key):
 
 
 def step(key, state):
-    """Velocity Verlet; the energy is conserved, so there is nothing random about it."""
+    """Velocity Verlet, which conserves the energy, so it needs no random numbers."""
     del key
     halfway = state.velocities + 0.5 * TIME_STEP * state.forces
     positions = state.positions + TIME_STEP * halfway

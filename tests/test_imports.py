@@ -34,8 +34,10 @@ ORDER = [
     "loggers/trackers",
     "_simulate",
     "optimizers",
-    "testing",
+    "storage/_store",
+    "storage/hdf5",
     "storage",
+    "testing",
     "fit",
     "__init__",
 ]

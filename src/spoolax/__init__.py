@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .optimizers import log_iteration_async as log_iteration_async
     from .storage import load as load
     from .storage import save as save
-    from .storage._reader import open_ as open  # noqa: A004, F401 (`spoolax.open(path)`)
+    from .storage._backends import open_ as open  # noqa: A004, F401 (`spoolax.open(path)`)
 
 __version__ = "0.1.0.dev0"
 __getattr__, __dir__, __all__ = lazily(
@@ -48,7 +48,7 @@ __getattr__, __dir__, __all__ = lazily(
         "log_convergence_async": ".optimizers",
         "log_iteration_async": ".optimizers",
         "loggers": "",
-        "open": ".storage._reader:open_",
+        "open": ".storage._backends:open_",
         "optimizers": "",
         "primitives": "._watch.watch",
         "progress": "._watch.progress",

@@ -1,86 +1,94 @@
-"""The rows of a group, as they are read."""
+"""The rows of a group of a store that is open for reading."""
 
 from __future__ import annotations
 
 import copy
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from .._extras import load
+from .._jax.arrays import type_text
 from .._logdict.logdict import LogDict
 from ..errors import LogTypeError, StorageError
-from ._careful import check_apart, column_of, found, guarded, number_of, rows_of, whole
-from ._column import Column
-from ._dtypes import dtype_of, from_file, stored_of
-from ._file import ROWS
-from ._h5py import get
-from ._table import Form
-from ._tree import Json, leaf_names, rebuilt
+from ._store.damage import raises_storage_errors
+from ._store.dtypes import from_stored
+from ._store.tables import TableSpec
+from ._store.trees import Json, leaf_names, rebuild
 
 if TYPE_CHECKING:
-    from ._reader import HDF5StorageReader
+    from ._reader import StorageReader
 
 
 class GroupReader:
-    """The rows of a group. Slices read just what they need.
+    """The rows of a group. Slices read only what they need.
 
-    A slice or a number gives rows, as the tree that the view returned, and a name gives a part of
+    A slice or a number gives rows, as the pytree that the view returned, and a name gives a part of
     it: `frames["x"][-10:]` reads nothing else.
+
+    Examples:
+        >>> import spoolax, tempfile
+        >>> path = tempfile.mkdtemp() + "/log.h5"
+        >>> with spoolax.storage.SaveLogger(path) as logger:
+        ...     for i in range(5):
+        ...         logger.log({"loss": i / 2}, i)
+        >>> with spoolax.open(path) as reader:
+        ...     rows = reader.focus_group(reader.groups[0])
+        ...     len(rows), rows["values"]["loss"][-2:].tolist(), rows.steps.tolist()
+        (5, [1.5, 2.0], [0, 1, 2, 3, 4])
     """
 
-    _parts: tuple[str, ...]  # Which part of a row to read; all of it.
+    _parts: tuple[str, ...]  # The path of the part of a row that is read.
 
-    def __init__(self, reader: HDF5StorageReader, name: str) -> None:
+    def __init__(self, reader: StorageReader, name: str) -> None:
         self._reader, self.name, self._parts = reader, name, ()
         self._load()
 
-    @guarded
+    @raises_storage_errors
     def _load(self) -> None:
-        self._file = self._reader._file
-        group = found(self._file, self.name)
-        table: Json = json.loads(get(group, "table"))
-        self._structure: Json = table["structure"]
+        self._store = self._reader._store
+        self._table = self._store.table(self.name)
+        self._structure: Json = self.spec.structure
         for part in self._parts:
             children = dict(self._structure.get("children", ()))
             if part not in children:
                 known = ", ".join(map(repr, children)) or "nothing below it"
-                raise StorageError(f"A row of {self.name!r} has no {part!r}, but {known}.")
+                raise StorageError(f"A row of {self.name!r} has no {part!r}, only {known}.")
             self._structure = children[part]
-        self.about: Json = table["about"]
-        self.is_timed, self._step = bool(table["timed"]), str(table["step"])
-        self._columns: dict[str, tuple[Column | None, str, tuple[int, ...], str]] = {}
-        types = table["types"]
-        for leaf in leaf_names(self._structure):
-            real, shape, key = types[leaf]
-            shape = tuple(int(n) for n in shape)
-            column = None
-            if 0 not in shape:
-                column = column_of(self._file, self.name, leaf, shape, self.is_timed)
-            self._columns[leaf] = (column, str(real), shape, str(key))
-        check_apart([column for column, *_ in self._columns.values() if column is not None])
-
-    @guarded
-    def __len__(self) -> int:
-        if not self._reader._file:
-            raise StorageError(
-                f"The reader of {str(self._reader.path)!r} is closed. Read inside of its `with`."
-            )
-        if self._file is not self._reader._file:  # It was opened again.
-            self._load()
-        return max(0, int(number_of(self._file, f"{ROWS}/{self.name}")))
+        leaves = set(leaf_names(self._structure))
+        self._columns = {name: column for name, column in self.spec.columns if name in leaves}
 
     @property
-    @guarded
+    def spec(self) -> TableSpec:
+        """What the table of the group looks like."""
+        return self._table.spec
+
+    @property
+    def about(self) -> Json:
+        """Whatever else is known about the group."""
+        return self.spec.about
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the group has a time axis."""
+        return self.spec.timed
+
+    def __len__(self) -> int:
+        if not self._reader._is_open:
+            raise StorageError(
+                f"The reader of {str(self._reader.path)!r} is closed. Read inside its `with` block."
+            )
+        if self._store is not self._reader._store:  # It was opened again.
+            self._load()
+        return self._table.row_count()
+
+    @property
     def steps(self) -> np.ndarray[Any, Any]:
         """The steps of the rows."""
-        count = len(self)
-        steps = column_of(self._file, self.name, self._step, (), True)
-        return rows_of(steps, 0, count)  # type: ignore[no-any-return]
+        return self._table.steps(0, len(self))
 
     def __iter__(self) -> Iterator[Any]:
         if not self.is_timed:
@@ -88,8 +96,8 @@ class GroupReader:
         return (self[row] for row in range(len(self)))
 
     def __repr__(self) -> str:
-        about = ", ".join(f"{leaf}: {real}{list(s)}" for leaf, (real, s, _) in self.types.items())
-        return f"<{len(self)} rows of {self.name!r} ({about})>"
+        columns = ", ".join(f"{name}: {type_text(c)}" for name, c in self._columns.items())
+        return f"<{len(self)} rows of {self.name!r} ({columns})>"
 
     def __getitem__(self, index: Any) -> Any:
         count = len(self)
@@ -101,21 +109,15 @@ class GroupReader:
         if not self.is_timed:
             if not count:
                 raise StorageError(f"The group {self.name!r} was never written.")
-            return self._tree(whole)
+            return self._tree(0, 1, 0)
         if index is Ellipsis:
             index = slice(None)
         if isinstance(index, slice):
-            start, stop, stride = index.indices(count)
-            if stride > 0:
-                return self._tree(
-                    lambda column: rows_of(column, start, max(start, stop))[::stride],
-                    len(range(start, stop, stride)),
-                )
-            rows = list(range(start, stop, stride))
-            low, high = (min(rows), max(rows) + 1) if rows else (0, 0)
-            return self._tree(
-                lambda column: rows_of(column, low, high)[[r - low for r in rows]], len(rows)
-            )
+            rows = range(count)[index]
+            if not rows:
+                return self._tree(0, 0, slice(None))
+            low, high = min(rows[0], rows[-1]), max(rows[0], rows[-1])
+            return self._tree(low, high + 1, slice(None, None, rows.step))
         if not isinstance(index, (int, np.integer)):
             raise LogTypeError(
                 f"Rows are taken by slices or numbers, not by {index!r}. A part of them has a "
@@ -126,27 +128,7 @@ class GroupReader:
             raise IndexError(
                 f"The group {self.name!r} has {count} rows, so there is no row {index}."
             )
-        return self._tree(lambda column: rows_of(column, row, row + 1)[0])
-
-    @property
-    def form(self) -> Form:
-        """What the group looks like, to whoever writes it."""
-        columns = [(leaf, stored_of(*types)) for leaf, types in self.types.items()]
-        return Form(self.name, self._structure, columns, self.is_timed, self.about)
-
-    @property
-    def types(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
-        """The type, the shape and the kind of key of the leaves, by name."""
-        return {leaf: (real, shape, key) for leaf, (_, real, shape, key) in self._columns.items()}
-
-    @guarded
-    def raw(self, start: int, stop: int) -> list[Any]:
-        """Rows as they are in the file, column by column."""
-        there = [column for column, *_ in self._columns.values() if column is not None]
-        return [
-            rows_of(column, start, stop) if self.is_timed else np.asarray(whole(column))[None]
-            for column in there
-        ]
+        return self._tree(row, row + 1, 0)
 
     def to_xarray(self) -> Any:
         """All rows as an `xarray.Dataset`, with the steps as a coordinate."""
@@ -173,12 +155,12 @@ class GroupReader:
         return LogDict(values, steps=named, stacked=tuple(values))
 
     def follow(self, poll: float = 0.2, timeout: float | None = None) -> Iterator[tuple[Any, Any]]:
-        """Yield `(steps, rows)` as they are written, until the run has ended."""
+        """Yield `(steps, rows)` as they are written, until the run ends."""
         done, waited = 0, time.monotonic()
         while True:
-            status = self._reader.status  # Before looking, so that nothing comes in between.
+            status = self._reader.status  # Before counting, so that no row comes in between.
             count = len(self)
-            done = min(done, count)  # A run that goes on may have dropped some.
+            done = min(done, count)  # A run that was resumed may have dropped some.
             if count > done:
                 yield self.steps[done:count], self[done:count]
                 done, waited = count, time.monotonic()
@@ -189,13 +171,16 @@ class GroupReader:
             else:
                 time.sleep(poll)
 
-    @guarded
-    def _tree(self, read: Callable[[Column], Any], rows: int | None = None) -> Any:
-        def value(leaf: str) -> Any:
-            column, real, shape, key = self._columns[leaf]
-            if column is None:
-                empty = np.zeros((*(() if rows is None else (rows,)), *shape), dtype_of(real))
-                return from_file(empty, real, key)
-            return from_file(read(column), real, key)
+    @raises_storage_errors
+    def _tree(self, start: int, stop: int, index: Any) -> Any:
+        """The pytree of some rows, after taking an index of them."""
 
-        return rebuilt(self._structure, value, self._reader._classes)
+        def value(name: str) -> Any:
+            column = self._columns[name]
+            if 0 in column.shape:  # Nothing is stored.
+                rows = np.zeros((max(0, stop - start), *column.shape), column.stored)
+            else:
+                rows = self._table.read(name, start, stop)
+            return from_stored(rows[index], column)
+
+        return rebuild(self._structure, value, self._reader._classes)

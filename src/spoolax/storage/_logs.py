@@ -1,7 +1,8 @@
-"""A `LogDict` as a file, and back; and that of all that a `SaveLogger` has saved."""
+"""A `LogDict` as a file, and back; also of what a `SaveLogger` saved."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,19 +13,20 @@ from .._logdict.logdict import LogDict, from_series
 from .._logdict.series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError
 from ..loggers._protocol.paths import StrPath
-from ._book import Book, claimed
-from ._careful import guarded
-from ._dtypes import stored_as
-from ._file import FAILED, FINISHED
-from ._meta import gathered
-from ._reader import HDF5StorageReader
+from ._backends import backend_of, open_
+from ._reader import StorageReader
 from ._schema import is_array
-from ._table import Form
-from ._tree import Json, describe, leaf_names, leaves
+from ._store.contract import Status
+from ._store.damage import raises_storage_errors
+from ._store.dtypes import column_type_of
+from ._store.metadata import run_metadata
+from ._store.tables import TableSpec
+from ._store.trees import Json, leaf_names, leaves, structure_of
+from ._writable import WritableStore
 
 
 def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
-    """Save a `LogDict` into an HDF5 file; `spoolax.load` returns it as it was.
+    """Save a `LogDict` in an HDF5 file; `spoolax.load` returns it as it was.
 
     Examples:
         >>> import spoolax, tempfile
@@ -44,28 +46,29 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         "valid": logs._valid,
         "dropped": logs._dropped,
     }
-    structure = describe(tree, is_array)
+    structure = structure_of(tree, is_array)
     arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in leaves(tree, is_array)]
-    columns = [(n, stored_as(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
+    columns = [(n, column_type_of(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
     about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
-    with claimed(path, mode, False, "spoolax.save") as (path, lock):
-        book = Book(path, lock, {**gathered(None, None), "kind": "log"})
-        book.open([Form("logs", structure, columns, False, about)])
-        raw = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
-        status = FAILED
-        try:
-            book.append("logs", [0], raw)
-            status = FINISHED
-        finally:
-            book.close(status)
+    table = TableSpec("logs", structure, columns, False, about)
+    backend = backend_of(Path(path))
+    meta = {**run_metadata(None, None, backend.packages), "kind": "log"}
+    store = WritableStore(backend, path, lambda _: [table], meta, writer="spoolax.save", mode=mode)
+    status: Status = "failed"
+    try:
+        rows = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
+        store.append("logs", [0], rows)
+        status = "finished"
+    finally:
+        store.close(status)
 
 
-@guarded
+@raises_storage_errors
 def load(path: StrPath) -> LogDict:
     """Read what `spoolax.save` or a `SaveLogger` wrote.
 
-    Of a `SaveLogger`, every key has a time axis. A key whose entries changed their shape or type is
-    there several times: "x", "x#1", ...
+    Every key that a `SaveLogger` saved has a time axis. If the entries of a key changed their shape
+    or type, there are several: "x", "x#1", ...
 
     Examples:
         >>> import spoolax, tempfile
@@ -75,7 +78,7 @@ def load(path: StrPath) -> LogDict:
         >>> spoolax.load(path)["loss"].tolist()
         [0.5]
     """
-    with HDF5StorageReader(path) as reader:
+    with open_(path) as reader:
         kind = reader.meta.get("kind")
         if kind == "log":
             return _whole(reader)
@@ -95,13 +98,13 @@ def load(path: StrPath) -> LogDict:
     for key, some in parts.items():
         for number, one in enumerate(_joined(key, some)):
             name = f"{key}#{number}" if number else key
-            while number and (name in parts or name in series):  # Somebody called it so.
+            while number and (name in parts or name in series):  # Another key has that name.
                 name += "#"
             series[name] = one
     return from_series(series)
 
 
-def _whole(reader: HDF5StorageReader) -> LogDict:
+def _whole(reader: StorageReader) -> LogDict:
     group = reader.focus_group("logs")
     tree, about = group[...], group.about
     logs = LogDict(
@@ -123,20 +126,20 @@ def _series(rows: Json, value: Any, lanes: int) -> Series:
 
 
 def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
-    """Put the entries of several tables in order, as far as they fit together."""
-    found: list[tuple[Any, Series]] = []
+    """The entries of several tables in order, joined as far as their types agree."""
+    joined: list[tuple[Any, Series]] = []
     for order, one in parts:
-        for number, (before, other) in enumerate(found):
+        for number, (before, other) in enumerate(joined):
             if _types(one) != _types(other):
                 continue
             try:
-                found[number] = np.concatenate([before, order]), other.join(one, key)
+                joined[number] = np.concatenate([before, order]), other.join(one, key)
                 break
             except MixedKeyError:
                 continue
         else:
-            found.append((order, one))
-    return [_sorted(one, np.argsort(order, kind="stable")) for order, one in found]
+            joined.append((order, one))
+    return [_sorted(one, np.argsort(order, kind="stable")) for order, one in joined]
 
 
 def _types(one: Series) -> list[Any]:

@@ -1,10 +1,7 @@
-"""The reader of trajectories: lazily, also while they are written."""
+"""The reader of stores: lazily, also while they are written."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -13,95 +10,62 @@ import numpy as np
 
 from ..errors import LogTypeError, StorageError
 from ..loggers._protocol.paths import StrPath
-from ._careful import guarded, number_of
-from ._file import FORMAT, STATUS
 from ._group import GroupReader
-from ._h5py import get, h5py
-from ._lock import Lock
-from ._superblock import Mended, says_it_is_written
-from ._tree import Json, Namespace, encoded, leaf_names, rebuilt
+from ._store.contract import Backend
+from ._store.damage import raises_storage_errors
+from ._store.lock import Lock
+from ._store.trees import Json, Namespace, encode_name, leaf_names, rebuild
 
 
-class HDF5StorageReader:
-    """Reads what an `HDF5StorageWriter` wrote, or is just writing.
+class StorageReader:
+    """Reads a store, also while it is written.
 
     Args:
-        path: The file.
-        classes: Classes of the trees that views returned, by name, to make them again. Without
-            them, what had a class is a `Namespace`, with the same names.
-
-    `meta` has what is known about the run: "config", "attributes", "start", "host", "command",
-    "versions", "commit", ...
-
-    Examples:
-        >>> import jax.numpy as jnp, tempfile
-        >>> from spoolax.storage import HDF5StorageWriter, WriterGroupConfig
-        >>> path = tempfile.mkdtemp() + "/trajectory.h5"
-        >>> schema = {"frames": WriterGroupConfig(lambda s: {"x": s})}
-        >>> with HDF5StorageWriter(path, schema, jnp.zeros(2)) as writer:
-        ...     for i in range(3):
-        ...         writer.log(jnp.ones(2) * i, i)
-        >>> with HDF5StorageReader(path) as reader:
-        ...     frames = reader.focus_group(lambda s: s["frames"])
-        ...     len(frames), frames[-1:]["x"].tolist(), reader.status
-        (3, [[2.0, 2.0]], 'finished')
+        path: Where it is.
+        classes: Classes of the pytrees that views returned, by name, to make instances of them.
+        backend: What the store is kept in.
     """
 
-    def __init__(self, path: StrPath, classes: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: StrPath,
+        classes: Mapping[str, Any] | None = None,
+        *,
+        backend: Backend,
+    ) -> None:
         self.path, self._classes = Path(path).expanduser().resolve(), classes or {}
         if not isinstance(self._classes, Mapping):
             raise LogTypeError(
                 f"`classes` are classes by name, such as {{'State': State}}, not {classes!r}."
             )
+        self._backend = backend
         self._open()
 
     def __repr__(self) -> str:
         return f"<{str(self.path)!r}: {self.status}, {self.steps_run} steps; {self._known()}>"
 
-    @guarded
+    @raises_storage_errors
     def _open(self) -> None:
-        if not self.path.is_file():
-            raise StorageError(f"There is no file {str(self.path)!r}.")
-        if not h5py().is_hdf5(self.path):
-            raise StorageError(f"{str(self.path)!r} is no HDF5 file.")
-        written = says_it_is_written(self.path)
-        crashed = written and not Lock(self.path).is_held()
-        with contextlib.ExitStack() as opened:
-            # Where nobody writes, HDF5 must not wait for somebody to mend what is amiss.
-            file = opened.enter_context(Mended(self.path)) if crashed else self.path
-            swmr = written and not crashed
-            self._file = opened.enter_context(
-                h5py().File(file, "r", swmr=swmr, libver="latest", rdcc_nbytes=1 << 23)
-            )
-            self._read_meta()
-            self._opened = opened.pop_all()
+        store = self._backend.open(self.path)
+        try:
+            self.meta: Json = store.meta
+            self._schema: Json = self.meta["schema"]
+            self._groups = tuple(leaf_names(self._schema))
+        except BaseException:
+            store.close()
+            raise
+        self._store, self._is_open = store, True
 
-    def _read_meta(self) -> None:
-        if "spoolax_format" not in self._file.attrs:
-            raise StorageError(f"{str(self.path)!r} was not written by spoolax.")
-        version = get(self._file, "spoolax_format")
-        if version != FORMAT:
-            raise StorageError(
-                f"{str(self.path)!r} has format {version}, and this version of spoolax reads "
-                f"format {FORMAT}. Install one that knows it."
-            )
-        self.meta: Json = json.loads(get(self._file, "meta"))
-        self._schema: Json = self.meta["schema"]
-        self._groups = tuple(leaf_names(self._schema))
-        self._identity = os.stat(self.path)
-
-    @guarded
-    def _renew(self) -> None:
-        """Open the file again if another has taken its place, as when groups were added to it."""
-        with contextlib.suppress(FileNotFoundError):
-            if not os.path.samestat(os.stat(self.path), self._identity):
-                self.close()
-                self._open()
+    def _reopen_if_replaced(self) -> None:
+        """Open the store again if another has taken its place, as when groups were added to it."""
+        if self._is_open and not self._store.is_current():
+            self.close()
+            self._open()
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups. A `SaveLogger` may add some."""
-        self._renew()
+        """The names of the groups. A `SaveLogger` may add some during the run."""
+        self._reopen_if_replaced()
         return self._groups
 
     def __enter__(self) -> Self:
@@ -111,31 +75,30 @@ class HDF5StorageReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        self._opened.close()
+        """Close it."""
+        if self._is_open:
+            self._is_open = False
+            self._store.close()
 
     @property
-    @guarded
     def status(self) -> str:
-        """How the run ended: "finished", "failed", or "running"; "crashed" if nobody writes."""
-        self._renew()
-        status = STATUS[int(number_of(self._file, "_status"))]
-        if status == "running" and not Lock(self.path).is_held():
-            return "crashed"
-        return status
+        """The status of the run: "running", "finished", "failed" or "crashed" (its writer died)."""
+        self._reopen_if_replaced()
+        is_written = Lock(self.path).is_held()  # Before the status, which a writer records last.
+        status = self._store.status()
+        return "crashed" if status == "running" and not is_written else status
 
     @property
-    @guarded
     def steps_run(self) -> int:
-        """How many steps the run had when it was last written."""
-        return int(number_of(self._file, "_ran"))
+        """How many steps had run when rows were last written."""
+        return self._store.steps_run()
 
     def focus_group(self, which: str | Callable[[Any], Any]) -> GroupReader:
         """A group, by name or by a function of the schema: `lambda s: s["frames"]`, `s.frames`."""
         if isinstance(which, str):
-            name = which if which in self.groups else encoded(which)
+            name = which if which in self.groups else encode_name(which)
         else:
-            schema = _attributes(rebuilt(self._schema, str, {}))
+            schema = _attributes(rebuild(self._schema, str, {}))
             try:
                 name = which(schema)
             except (KeyError, AttributeError, IndexError, TypeError) as error:
@@ -152,23 +115,8 @@ class HDF5StorageReader:
         return ", ".join(map(repr, self.groups))
 
 
-def open_(path: StrPath, classes: Mapping[str, Any] | None = None) -> HDF5StorageReader:
-    """Open a file that spoolax has written, for reading.
-
-    Examples:
-        >>> import spoolax, tempfile
-        >>> path = tempfile.mkdtemp() + "/log.h5"
-        >>> with spoolax.storage.SaveLogger(path) as logger:
-        ...     logger.log({"loss": 0.5}, 10)
-        >>> with spoolax.open(path) as reader:
-        ...     reader.status, reader.steps(reader.groups[0]).tolist()
-        ('finished', [10])
-    """
-    return HDF5StorageReader(path, classes)
-
-
 def _attributes(tree: Any) -> Any:
-    """Let groups of a dictionary be found by attribute as well."""
+    """Give the groups of dictionaries attributes as well."""
     if isinstance(tree, dict):
         return Namespace({name: _attributes(child) for name, child in tree.items()})
     if isinstance(tree, (tuple, list)):

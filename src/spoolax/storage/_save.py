@@ -1,6 +1,6 @@
-"""Logs without a schema: tables appear as entries of new kinds do.
+"""Stores without a schema: tables are added as new kinds of entries appear.
 
-Entries of one kind, those of one `log` call, are rows of one table: their values, their named
+Entries of one kind, those of one `log` call, are the rows of one table: their values, their named
 steps, and when and in which iteration they were logged. `spoolax.load` makes a `LogDict` of them.
 """
 
@@ -10,7 +10,7 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,30 +27,31 @@ from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
 from ..loggers._protocol.steps import steps_of
 from ..loggers._protocol.view import View
-from ._book import Book, check_mode, claimed
-from ._dtypes import Stored, stored_as
-from ._meta import gathered
-from ._reader import HDF5StorageReader
+from ._backends import backend_of
+from ._buffered import BufferedLogger
+from ._reader import StorageReader
 from ._schema import is_array
-from ._store import Store
-from ._table import Form
-from ._tree import Json, describe, leaf_names, leaves
+from ._store.dtypes import ColumnType, column_type_of
+from ._store.metadata import run_metadata
+from ._store.tables import TableSpec
+from ._store.trees import Json, leaf_names, leaves, structure_of
+from ._writable import WritableStore, check_mode
 
 
-class SaveLogger(Store):
-    """Saves everything that it gets into an HDF5 file, which `spoolax.load` reads.
+class SaveLogger(BufferedLogger):
+    """Saves everything it gets in an HDF5 file, which `spoolax.load` reads.
 
-    There is no schema: keys may appear at any time, and be logged as often as they like. What was
-    written up to the last second is there after a crash. Needs the extra `spoolax[hdf5]`.
+    There is no schema: keys may appear at any time, and be logged any number of times. Everything
+    is written within a second, and survives a crash. Needs h5py (the extra `hdf5`).
 
     Args:
         path: The file.
-        mode: "x" refuses a file that is there, "w" replaces it.
-        resume: Go on with a file that is there: True, or the step after which to go on; what was
-            saved after it is dropped.
-        view: Takes what to save out of the state.
+        mode: "x" refuses a file that exists, "w" replaces it.
+        resume: Continue a file that exists: True, or the last step to keep; what was saved after it
+            is dropped.
+        view: A function of the state that returns what to save.
         every: A number of steps, or a frequency.
-        attributes: Anything to be stored with it, by name.
+        attributes: Anything else to store with the run, by name.
         config: The settings of the run: a dictionary or dataclass.
 
     Examples:
@@ -78,72 +79,74 @@ class SaveLogger(Store):
     ) -> None:
         self.path, self._mode, self._resume = Path(path), mode, check_mode(mode, resume)
         self._view, self._schedule = View(view), Schedule(every)
-        self._about = (attributes, config)
+        self._settings = (attributes, config)
         self._order = itertools.count()
-        self._kinds: dict[Any, str] = {}
-        self._new: dict[str, Form] = {}
-        self._rows: dict[Any, list[Any]] = {}  # That came one by one.
-        self._pending: dict[str, list[tuple[Any, list[Any]]]] = {}
+        self._tables: dict[Any, str] = {}  # The name of the table of each kind of entries.
+        self._new_tables: dict[str, TableSpec] = {}
+        self._rows: dict[Any, list[Any]] = {}  # That were logged one by one, by type.
+        self._blocks: dict[str, list[tuple[Any, list[Any]]]] = {}  # By table.
         self._forked = False
 
     def __enter__(self) -> Self:
         self.prepare()
-        resume = self._resume is not False
-        with claimed(self.path, self._mode, resume, "SaveLogger") as (self.path, lock):
-            self._book = Book(self.path, lock, {**gathered(*self._about), "kind": "logs"})
-            if resume and self.path.exists():
-                self._go_on()
-            else:
-                self._book.open([])
+        backend = backend_of(self.path)
+        self._store = WritableStore(
+            backend,
+            self.path,
+            self._tables_to_resume,
+            {**run_metadata(*self._settings, backend.packages), "kind": "logs"},
+            writer="SaveLogger",
+            mode=self._mode,
+            resume=self._resume,
+        )
+        self.path, self._steps_run = self._store.path, self._store.steps_run
         return self
 
-    def _go_on(self) -> None:
-        """Take up the kinds of entries that are in the file."""
-        with HDF5StorageReader(self.path) as old:
-            if old.meta.get("kind") != "logs":
-                raise StorageError(
-                    f"Cannot go on with {str(self.path)!r}: it was not written by a SaveLogger. "
-                    "Write to another file."
-                )
-            groups = [old.focus_group(name) for name in old.groups]
-            forms = [group.form for group in groups]
-            last = [int(group[-1]["order"]) for group in groups if len(group)]
-        self._book.resume(forms, self._resume)
-        self._kinds = {_kind(form): form.name for form in forms}
+    def _tables_to_resume(self, old: StorageReader | None) -> Sequence[TableSpec]:
+        if old is None:
+            return []
+        if old.meta.get("kind") != "logs":
+            raise StorageError(
+                f"Cannot resume {str(self.path)!r}: it was not written by a SaveLogger. Write to "
+                "another file."
+            )
+        groups = [old.focus_group(name) for name in old.groups]
+        last = [int(group[-1]["order"]) for group in groups if len(group)]
         self._order = itertools.count(max(last, default=-1) + 1)
-        self._ran = self._book.ran
+        self._tables = {_kind(group.spec): group.name for group in groups}
+        return [group.spec for group in groups]
 
     def log(self, state: Any, step: int) -> None:
         """Save a state, or an entry of a program."""
         self.check()
-        self._ran += 1
+        self._steps_run += 1
         if not self._schedule.take(step, entry_keys(state)):
             return
         if isinstance(state, LogDict) and host.is_worker() and not self._view.is_chosen:
-            self._keep_block(_entry(state, False), np.asarray([step]), _about(state))
+            self._buffer_block(_entry(state, False), np.asarray([step]), _about(state))
         else:
             copies = self._view.copies(state)
-            self.hand_over((copies, step, time.time()), copies.nbytes)
+            self.send((copies, step, time.time()), copies.nbytes)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
         steps = steps_of(logs, self._counts)
         self.check()
-        self._ran += len(steps)
+        self._steps_run += len(steps)
         if host.is_worker():
-            self._keep_block(_entry(logs, True), steps, _about(logs))
+            self._buffer_block(_entry(logs, True), steps, _about(logs))
         else:
             entry = jax.tree.map(lambda x: x if is_key(x) else np.array(x), _entry(logs, True))
             size = sum(x.nbytes for x in jax.tree.leaves(entry))
-            self.hand_over(functools.partial(self._keep_block, entry, steps, _about(logs)), size)
+            self.send(functools.partial(self._buffer_block, entry, steps, _about(logs)), size)
 
     @property
     def takes_many(self) -> bool:
-        """Whether entries come in batches: if all of them are wanted as they are."""
+        """Whether it takes entries in batches: only if it saves all of them as they are."""
         return self._schedule.is_always and not self._view.is_chosen
 
     def wants(self, step: int) -> bool:
-        """Say whether `every` includes the step."""
+        """Whether `every` includes the step."""
         return self._schedule.due(step)
 
     def __exit__(
@@ -153,16 +156,16 @@ class SaveLogger(Store):
         trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, trace)
-        if self._forked and not self._book.tables:
-            self.path.unlink()  # Only runs of `init` were logged.
+        if self._forked and not self._store.tables:
+            self.path.unlink()  # Everything went to runs of `init`.
 
     def fork(self, run: RunInfo) -> SaveLogger:
         """Each run has a file of its own."""
         self._forked = True
         return self.remade(path=run_path(self.path, run))
 
-    def keep(self, item: Any) -> None:
-        """Keep a row that came by itself, or a block of them."""
+    def buffer(self, item: Any) -> None:
+        """Buffer a row, or a block of rows."""
         if isinstance(item, functools.partial):
             item()
             return
@@ -170,15 +173,15 @@ class SaveLogger(Store):
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
         rows = self._rows.setdefault((copies.layout, types, copies.order), [])
         rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
-        self.kept(copies.nbytes)
+        self.count_buffered(copies.nbytes)
 
-    def _keep_block(self, entry: Json, steps: Any, about: Json) -> None:
-        """Keep a block of rows."""
+    def _buffer_block(self, entry: Json, steps: Any, about: Json) -> None:
+        """Buffer a block of rows."""
         order = np.fromiter(itertools.islice(self._order, len(steps)), np.int64, len(steps))
-        self.kept(self._add({**entry, "order": order}, steps, about))
+        self.count_buffered(self._add_block({**entry, "order": order}, steps, about))
 
-    def _gather(self) -> None:
-        """Make blocks of the rows that have come one by one."""
+    def _stack_rows(self) -> None:
+        """Stack the rows that were logged one by one into blocks."""
         for (layout, types, order), rows in self._rows.items():
             steps, times, numbers, arrays, rest = zip(*rows, strict=True)
             blocks = [np.stack(parts) for parts in zip(*arrays, strict=True)]
@@ -195,42 +198,43 @@ class SaveLogger(Store):
                 "time": np.asarray(times),
                 "order": np.asarray(numbers),
             }
-            self._add(entry, np.asarray(steps), {"lanes": 0})
+            self._add_block(entry, np.asarray(steps), {"lanes": 0})
         self._rows.clear()
 
-    def _add(self, entry: Json, steps: Any, about: Json) -> int:
-        """Find the table for a block of rows, or plan one; return how many bytes they are."""
+    def _add_block(self, entry: Json, steps: Any, about: Json) -> int:
+        """Find the table of a block of rows, or plan a new one; return the size of the block."""
         columns = leaves(entry, is_array)
-        types = [_stored_row(x) for x in columns]
+        types = [_row_type(x) for x in columns]
         columns = [np.asarray(jax.random.key_data(x)) if is_key(x) else x for x in columns]
-        structure = describe(entry, is_array)
+        structure = structure_of(entry, is_array)
         named = list(zip(leaf_names(structure), types, strict=True))
-        form = Form(f"entries/{len(self._kinds)}", structure, named, True, about)
-        kind = _kind(form)
-        if kind not in self._kinds:
-            self._kinds[kind] = form.name
-            self._new[form.name] = form
-        self._pending.setdefault(self._kinds[kind], []).append((steps, columns))
+        spec = TableSpec(f"entries/{len(self._tables)}", structure, named, True, about)
+        kind = _kind(spec)
+        if kind not in self._tables:
+            self._tables[kind] = spec.name
+            self._new_tables[spec.name] = spec
+        self._blocks.setdefault(self._tables[kind], []).append((steps, columns))
         return sum(x.nbytes for x in columns)
 
     def write(self) -> None:
-        """Write everything that waits."""
-        self._gather()
-        if self._new:
-            self._book.add(list(self._new.values()))
-            self._new.clear()
-        for name, blocks in self._pending.items():
+        """Write everything that is buffered."""
+        self._stack_rows()
+        if self._new_tables:
+            self._store.add_tables(list(self._new_tables.values()))
+            self._new_tables.clear()
+        for name, blocks in self._blocks.items():
             steps = np.concatenate([steps for steps, _ in blocks]).astype(np.int64)
             columns = [
                 np.concatenate(parts) for parts in zip(*(each for _, each in blocks), strict=True)
             ]
-            self._book.append(name, steps, columns)
-        self._pending.clear()
+            self._store.append(name, steps, columns)
+        self._blocks.clear()
 
 
-def _kind(form: Form) -> str:
-    """What tells entries of one kind from others, however they are called."""
-    return json.dumps([form.structure, form.about, [tuple(s[1:]) for _, s in form.columns]])
+def _kind(spec: TableSpec) -> str:
+    """What entries of one kind have in common, and others do not."""
+    types = [(column.dtype, column.shape, column.key) for _, column in spec.columns]
+    return json.dumps([spec.structure, spec.about, types])
 
 
 def _type(x: Any) -> tuple[str, tuple[int, ...]]:
@@ -238,14 +242,14 @@ def _type(x: Any) -> tuple[str, tuple[int, ...]]:
     return array.dtype.name, array.shape
 
 
-def _stored_row(x: Any) -> Stored:
-    """How one row of an array is stored."""
-    whole = stored_as(x)
-    return whole._replace(shape=whole.shape[1:])
+def _row_type(block: Any) -> ColumnType:
+    """The type of the rows of an array."""
+    column = column_type_of(block)
+    return column._replace(shape=column.shape[1:])
 
 
 def _entry(logs: LogDict, is_batch: bool) -> Json:
-    """The values, steps and masks of entries, as arrays with an axis of entries in front."""
+    """The values, steps and masks of entries, as arrays with a leading axis of entries."""
 
     def rows(x: Any) -> Any:
         array = x if is_key(x) else np.asarray(x)
@@ -266,7 +270,7 @@ def _entry(logs: LogDict, is_batch: bool) -> Json:
 
 
 def _about(logs: LogDict) -> Json:
-    """What is the same for all entries of a kind."""
+    """What all entries of a `log` call have in common."""
     origin, lanes = logs.origin, logs.series(next(iter(logs))).lanes
     if origin is None:
         return {"lanes": lanes}

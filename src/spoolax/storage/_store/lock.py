@@ -1,4 +1,8 @@
-"""One writer for a file: a lock that ends with the process that holds it, however it ends."""
+"""One writer per path: a lock that ends with the process that holds it, however that ends.
+
+It is a file next to the path, locked with `flock`. To write a store is to hold its lock; if its
+lock is free, its writer has ended or died.
+"""
 
 from __future__ import annotations
 
@@ -9,42 +13,42 @@ import time
 import weakref
 from pathlib import Path
 
-from ..errors import LogFileError
+from ...errors import LogFileError
 
 TRIES = 5
 
 
 class Lock:
-    """Held by whoever writes a file."""
+    """The lock of a path."""
 
     def __init__(self, path: Path) -> None:
-        self._of, self._path = path, path.with_name(f".{path.name}.lock")
+        self._target, self._path = path, path.with_name(f".{path.name}.lock")
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take it, or say who has it."""
+        """Take the lock, or raise an error that says who holds it."""
         tries = 0
         while True:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             except OSError as error:
-                raise LogFileError(f"Cannot write to {str(self._of)!r}: {error}") from error
+                raise LogFileError(f"Cannot write to {str(self._target)!r}: {error}") from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 tries += 1
-                if tries < TRIES:  # Somebody may just be asking whether it is held.
+                if tries < TRIES:  # It may only be held by `is_held`, for a moment.
                     os.close(descriptor)
                     time.sleep(0.01)
                     continue
                 owner = os.read(descriptor, 100).decode(errors="replace") or "another process"
                 os.close(descriptor)
                 raise LogFileError(
-                    f"{str(self._of)!r} is being written by {owner}. Wait for it to end, or choose "
-                    "another name."
+                    f"{str(self._target)!r} is being written by {owner}. Wait for it to end, or "
+                    "choose another name."
                 ) from error
             with contextlib.suppress(FileNotFoundError):
-                # The one before may have removed it after we opened it.
+                # Its previous holder may have removed it after we opened it.
                 if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                     break
             os.close(descriptor)
@@ -54,7 +58,7 @@ class Lock:
         _held.add(self)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -62,7 +66,7 @@ class Lock:
             self._descriptor = None
 
     def is_held(self) -> bool:
-        """Say whether somebody writes the file."""
+        """Whether any process holds the lock."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY)
         except OSError:
@@ -79,12 +83,12 @@ class Lock:
 _held: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
-def _let_go() -> None:
-    """A child must not keep what its parent holds, which would outlive it."""
+def _release_in_child() -> None:
+    """Close the locks of the parent process: a child that keeps them open would outlive it."""
     for lock in _held:
         if lock._descriptor is not None:
             os.close(lock._descriptor)
             lock._descriptor = None
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release_in_child)

@@ -1,8 +1,8 @@
-"""The first bytes of a file, which say whether it is being written, and where it ends.
+"""The first bytes of a file, which say whether it is open for writing, and where it ends.
 
-If its writer has died, they still say that it is being written, and an end that is out of date.
-HDF5 could only read such a file as if it was still being written: whatever is amiss, it would look
-again and again. So it gets to see the file with these bytes put right; the file stays as it is.
+After its writer has died, they still say that it is open, with an end that is out of date. HDF5
+could read such a file only as if it was still being written: where something is damaged, it would
+retry for ever. So HDF5 sees the file with these bytes repaired; the file itself stays as it is.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 SIGNATURE = b"\x89HDF\r\n\x1a\n\x03"  # Of version 3, with flags.
 FLAGS = 11
 END = slice(28, 36)
-CHECKED = 44  # So many bytes, and then their checksum.
+CHECKED = 44  # The number of bytes before their checksum.
 
 
-def says_it_is_written(path: Path) -> bool:
-    """Whether a file says that somebody writes it. After a crash, that is not so."""
+def is_marked_as_open(path: Path) -> bool:
+    """Whether a file says that it is open for writing, as it also does after a crash."""
     head = _head(path)
     return head.startswith(SIGNATURE) and head[FLAGS] != 0
 
 
-def end_of(path: Path) -> int | None:
-    """Where a file ends, as it says itself; None if it is not known."""
+def recorded_end(path: Path) -> int | None:
+    """Where a file ends by its own account; None if it does not say."""
     head = _head(path)
     return int.from_bytes(head[END], "little") if head.startswith(SIGNATURE) else None
 
@@ -35,8 +35,8 @@ def _head(path: Path) -> bytes:
         return file.read(CHECKED + 4).ljust(CHECKED + 4, b"\0")
 
 
-class Mended(io.RawIOBase):
-    """A file whose writer has died, as it would be if it had been closed."""
+class RepairedFile(io.RawIOBase):
+    """A file whose writer has died, as if it had been closed."""
 
     def __init__(self, path: Path) -> None:
         head = bytearray(_head(path))
@@ -46,28 +46,28 @@ class Mended(io.RawIOBase):
         self._head, self._file = bytes(head), path.open("rb", buffering=0)
 
     def readable(self) -> bool:
-        """It can only be read."""
+        """It can be read."""
         return True
 
     def seekable(self) -> bool:
-        """It can be read anywhere."""
+        """It can be read in any order."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go somewhere."""
+        """Move to a position."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Where we are."""
+        """The position."""
         return self._file.tell()
 
     def readinto(self, buffer: Any) -> int:
-        """Read, but the beginning as it should be."""
+        """Read, with the first bytes repaired."""
         at, view = self._file.tell(), memoryview(buffer).cast("B")
         count = self._file.readinto(view) or 0
         if at < len(self._head):
-            right = self._head[at : at + count]
-            view[: len(right)] = right
+            repaired = self._head[at : at + count]
+            view[: len(repaired)] = repaired
         return count
 
     def close(self) -> None:
@@ -77,18 +77,18 @@ class Mended(io.RawIOBase):
 
 
 def checksum(data: bytes) -> int:
-    """The checksum of HDF5: Bob Jenkins' hash "lookup3"."""
+    """HDF5's checksum: Bob Jenkins' hash "lookup3"."""
     a = b = c = (0xDEADBEEF + len(data)) & 0xFFFFFFFF
     while len(data) > 12:
         a, b, c = _added(a, b, c, data)
-        for turn in (4, 6, 8, 16, 19, 4):
-            a = (a - c ^ _turned(c, turn)) & 0xFFFFFFFF
+        for shift in (4, 6, 8, 16, 19, 4):
+            a = (a - c ^ _rotated(c, shift)) & 0xFFFFFFFF
             c = (c + b) & 0xFFFFFFFF
             a, b, c = b, c, a
         data = data[12:]
     a, b, c = _added(a, b, c, data.ljust(12, b"\0"))
-    for turn in (14, 11, 25, 16, 4, 14, 24):
-        c = ((c ^ b) - _turned(b, turn)) & 0xFFFFFFFF
+    for shift in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - _rotated(b, shift)) & 0xFFFFFFFF
         a, b, c = b, c, a
     return b
 
@@ -99,5 +99,5 @@ def _added(a: int, b: int, c: int, data: bytes) -> tuple[int, int, int]:
     return a, b, c
 
 
-def _turned(x: int, by: int) -> int:
+def _rotated(x: int, by: int) -> int:
     return (x << by | x >> (32 - by)) & 0xFFFFFFFF

@@ -11,6 +11,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from trajectories import ALL_CRASHES
 
 from spoolax.storage import HDF5StorageReader
 
@@ -18,8 +19,8 @@ ROWS = 30
 WRITER = f"""
     import sys, jax.numpy as jnp
     from spoolax._tap.host import host
-    from spoolax.storage import HDF5StorageWriter, Once, WriterGroupConfig, _store
-    _store.FLUSH_SECONDS = 0.0
+    from spoolax.storage import HDF5StorageWriter, Once, WriterGroupConfig, _buffered
+    _buffered.FLUSH_SECONDS = 0.0
     schema = {{
         "frames": WriterGroupConfig(lambda i: {{"x": jnp.full(7, i), "e": 2 * i}}),
         "start": WriterGroupConfig(lambda i: i, Once()),
@@ -83,8 +84,9 @@ def replayed(done):
 def test_every_moment_of_a_run_leaves_a_file_that_can_be_read(tmp_path):
     done = recorded(tmp_path / "a.h5", tmp_path / "trace")
     assert len(done) > 5 * ROWS
-    state, best, moments = tmp_path / "state.h5", 0, 0
-    for content in replayed(done):
+    state, best, moments = tmp_path / "state.h5", 0, list(replayed(done))
+    assert len(moments) > 5 * ROWS
+    for content in moments if ALL_CRASHES else [*moments[::5], moments[-1]]:
         state.write_bytes(content)
         with HDF5StorageReader(state) as reader:
             frames = reader.focus_group("frames")
@@ -94,6 +96,5 @@ def test_every_moment_of_a_run_leaves_a_file_that_can_be_read(tmp_path):
         assert (steps == np.arange(count)).all()
         assert (rows["e"] == 2 * np.arange(count)).all()
         assert (rows["x"] == np.arange(count)[:, None]).all()
-        best, moments = count, moments + 1
+        best = count
     assert best == ROWS
-    assert moments > 5 * ROWS

@@ -1,9 +1,9 @@
-"""Trees of arrays as JSON: what a view returned, without the classes that it was made of.
+"""Pytrees as JSON: their structure, without the classes they were made of.
 
-A node says what it is ("dict", "tuple", "list", or the name of a class with fields) and has
-children by name; a leaf has the name of a dataset. Nothing in it can run code. Reading it back
-makes dictionaries, tuples and lists again; what had a class becomes a `Namespace`, unless the
-reader is given the class.
+A node has a kind ("dict", "tuple", "list", or the name of a class with fields) and children by
+name; a leaf has the name of a column. Nothing in it can run code. Reading it back makes
+dictionaries, tuples and lists again; instances of classes become a `Namespace`, unless the reader
+is given the class.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from urllib.parse import quote
 
 import jax
 
-from ..errors import LogTypeError, StorageError
+from ...errors import LogTypeError, StorageError
 
 Json = dict[str, Any]
-DEEPEST = 64  # Of a tree that is read.
+MAX_DEPTH = 64
 
 
 class Namespace(dict[str, Any]):
-    """Values by name, as attributes and as items.
+    """Values by name, as attributes and items.
 
     Examples:
         >>> state = Namespace(energy=1.0)
@@ -35,7 +35,7 @@ class Namespace(dict[str, Any]):
             return self[name]
         except KeyError:
             known = ", ".join(self) or "nothing"
-            raise AttributeError(f"There is no {name!r} here, but {known}.") from None
+            raise AttributeError(f"There is no {name!r} here, only {known}.") from None
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
@@ -48,35 +48,39 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 
-def describe(tree: Any, is_leaf: Callable[[Any], bool], path: tuple[str, ...] = ()) -> Json:
-    """Describe a tree. Leaves are named by where they are: "positions/0"."""
+def structure_of(tree: Any, is_leaf: Callable[[Any], bool], path: tuple[str, ...] = ()) -> Json:
+    """The structure of a tree. Leaves are named by their path: "positions/0"."""
     if is_leaf(tree):
-        if len(path) >= DEEPEST:
-            raise StorageError(f"A tree can be {DEEPEST} levels deep, and this one is deeper.")
-        return {"leaf": "/".join(map(encoded, path)) or "value"}
+        if len(path) >= MAX_DEPTH:
+            raise StorageError(
+                f"Trees can be up to {MAX_DEPTH} levels deep, and this one is deeper."
+            )
+        return {"leaf": "/".join(map(encode_name, path)) or "value"}
     if tree is None:
         return {"kind": "none"}
-    kind, children = _opened(tree, path)
-    if len({encoded(name) for name, _ in children}) != len(children):
+    kind, children = _kind_and_children(tree, path)
+    if len({encode_name(name) for name, _ in children}) != len(children):
         raise StorageError(f"Two parts of {'/'.join(path) or 'the tree'} have the same name.")
     return {
         "kind": kind,
-        "children": [[name, describe(child, is_leaf, (*path, name))] for name, child in children],
+        "children": [
+            [name, structure_of(child, is_leaf, (*path, name))] for name, child in children
+        ],
     }
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
-    """The leaves of a tree, in the order of its description."""
+    """The leaves of a tree, in the order of its structure."""
     if is_leaf(tree):
         return [tree]
     if tree is None:
         return []
-    _, children = _opened(tree, ())
+    _, children = _kind_and_children(tree, ())
     return [leaf for _, child in children for leaf in leaves(child, is_leaf)]
 
 
-def _opened(tree: Any, path: tuple[str, ...]) -> tuple[str, list[tuple[str, Any]]]:
-    """What a node is, and its children by name."""
+def _kind_and_children(tree: Any, path: tuple[str, ...]) -> tuple[str, list[tuple[str, Any]]]:
+    """The kind of a node, and its children by name."""
     if isinstance(tree, Mapping):
         kind = "dict" if type(tree) is not Namespace else "namespace"
         return kind, [(str(name), child) for name, child in tree.items()]
@@ -99,42 +103,41 @@ def _opened(tree: Any, path: tuple[str, ...]) -> tuple[str, list[tuple[str, Any]
     return f"class {type(tree).__name__}", named
 
 
-def encoded(name: str) -> str:
-    """A name that can be a part of the path of a dataset."""
+def encode_name(name: str) -> str:
+    """A name that can be part of the path of a column."""
     safe = quote(name, safe=" !#$&'()*+,:;<=>?@[]^_`{|}~-.", errors="surrogatepass")
     return safe.replace(".", "%2E") if set(safe) == {"."} else safe or "%"
 
 
-def rebuilt(
+def rebuild(
     node: Json, value: Callable[[str], Any], classes: Mapping[str, Any], depth: int = 0
 ) -> Any:
-    """Make a tree of its description; `value` gives the value of a leaf by its name."""
-    if not isinstance(node, dict) or depth > DEEPEST:
-        raise StorageError("The structure that is stored in the file makes no sense.")
+    """A tree with this structure; `value` returns the value of a leaf, given its name."""
+    if not isinstance(node, dict) or depth > MAX_DEPTH:
+        raise StorageError("The structure that is stored in the file is not valid.")
     if "leaf" in node:
         return value(str(node["leaf"]))
     kind, children = node.get("kind"), node.get("children", [])
     if kind == "none":
         return None
-    named = {str(name): rebuilt(child, value, classes, depth + 1) for name, child in children}
+    named = {str(name): rebuild(child, value, classes, depth + 1) for name, child in children}
     if kind == "dict":
         return named
     if kind in ("tuple", "list"):
         return (tuple if kind == "tuple" else list)(named.values())
-    made_by = classes.get(str(kind).removeprefix("class "))
-    if made_by is None:
+    cls = classes.get(str(kind).removeprefix("class "))
+    if cls is None:
         return Namespace(named)
     try:
-        return made_by(**named)
+        return cls(**named)
     except Exception as error:
         raise LogTypeError(
-            f"{made_by!r}, which was given as a class of {kind!r}, does not take "
-            f"{', '.join(named)}: {error}"
+            f"{cls!r}, which `classes` has for {kind!r}, does not take {', '.join(named)}: {error}"
         ) from error
 
 
 def leaf_names(node: Json) -> Iterator[str]:
-    """The names of the leaves of a description."""
+    """The names of the leaves of a structure."""
     if "leaf" in node:
         yield node["leaf"]
     for _, child in node.get("children", ()):

@@ -1,8 +1,8 @@
 """A dataset that grows by rows.
 
-What is compressed is written in whole chunks only: to write a part of one means to write all of it
-again somewhere else, and the file would grow with every write. The rows of the chunk that is not
-full yet are in a dataset of their own, its tail, which is not compressed.
+Compressed datasets are written in whole chunks only: writing part of a chunk means writing all of
+it to another place, and the file would grow with every write. Rows that do not fill a chunk yet are
+in another dataset, the tail, which is not compressed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import StorageError
-from ._h5py import h5py
-
-Array = np.ndarray[Any, Any]
+from ...errors import StorageError
+from .._store.contract import Array
+from ._h5py import h5py, refresh
 
 
 class Column:
@@ -22,54 +21,56 @@ class Column:
 
     def __init__(self, data: Any, tail: Any = None) -> None:
         self.data, self.tail = data, tail
-        self._part: Array | None = None  # What is in the tail.
+        self._partial: Array | None = None  # The chunk that the tail holds the beginning of.
 
     def append(self, block: Any, first: int) -> None:
-        """Append rows, an array or a list, of which there are `first` already."""
+        """Append rows, an array or a list, after the `first` rows that are there already."""
         if self.tail is None:
             _write(self.data, block, first)
             return
-        if self._part is None:
-            self._part = np.empty(self.tail.shape, self.tail.dtype)
-        chunk, done = len(self._part), 0
+        if self._partial is None:
+            self._partial = np.empty(self.tail.shape, self.tail.dtype)
+        chunk, done = len(self._partial), 0
         at = begin = first % chunk
         while done < len(block):
             count = min(chunk - at, len(block) - done)
-            self._part[at : at + count] = block[done : done + count]
+            self._partial[at : at + count] = block[done : done + count]
             at, done = at + count, done + count
             if at == chunk:
-                _write(self.data, self._part, first + done - chunk)
+                _write(self.data, self._partial, first + done - chunk)
                 at = begin = 0
-        # Now that what it held is in a chunk, the tail can be used again.
+        # Only now that its rows are in a chunk, the tail may be overwritten.
         if at > begin:
-            self.tail[begin:at] = self._part[begin:at]
+            self.tail[begin:at] = self._partial[begin:at]
             self.tail.id.flush()
 
     def finish(self, rows: int) -> None:
-        """No more rows will come: put those of the tail where they belong."""
-        if self._part is not None and rows % len(self._part):
-            count = rows % len(self._part)
-            _write(self.data, self._part[:count], rows - count)
+        """Write the rows of the tail into the dataset, as no more will follow."""
+        if self._partial is not None and rows % len(self._partial):
+            count = rows % len(self._partial)
+            _write(self.data, self._partial[:count], rows - count)
 
     def read(self, start: int, stop: int) -> Array:
         """Read rows, also while others are appended."""
         while True:
-            self.data.refresh()
+            refresh(self.data)
             there = int(self.data.shape[0])
             rows = np.asarray(self.data[min(start, there) : min(stop, there)])
             if stop <= there:
                 return rows
             if self.tail is None or stop - there > self.tail.shape[0]:
-                raise StorageError(f"{self.data.name!r} ends before row {stop}, which should be.")
-            self.tail.refresh()
+                raise StorageError(
+                    f"{self.data.name!r} ends before row {stop}, which it should have."
+                )
+            refresh(self.tail)
             rest = np.asarray(self.tail[max(start - there, 0) : stop - there])
-            self.data.refresh()
-            if self.data.shape[0] == there:  # Else these rows have just moved.
+            refresh(self.data)
+            if self.data.shape[0] == there:  # Or else these rows have just moved.
                 return np.concatenate([rows, rest])
 
 
 def _write(data: Any, block: Any, first: int) -> None:
-    """Write a block, or rows, at the end of a dataset."""
+    """Write rows at the end of a dataset."""
     shape = data.shape[1:]
     data.id.set_extent((first + len(block), *shape))
     if data.chunks == (1, *shape) and not data.id.get_create_plist().get_nfilters():

@@ -1,0 +1,121 @@
+"""The logger that writes trajectories, by a schema, into a store of any backend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from .._logdict.logdict import LogDict
+from ..errors import LogValueError
+from ..loggers._protocol.paths import StrPath, run_path
+from ..loggers._protocol.runs import RunInfo
+from ._buffered import BufferedLogger
+from ._reader import StorageReader
+from ._schema import GroupView, read_schema
+from ._store.contract import Backend
+from ._store.metadata import run_metadata
+from ._store.tables import TableSpec
+from ._writable import WritableStore, check_mode, check_same_tables
+
+
+class TrajectoryWriter(BufferedLogger):
+    """Writes the states of a run into a store, as a schema says.
+
+    Derive from it for each backend, with an `__init__` whose arguments are those of the backend
+    besides these.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        path: StrPath,
+        schema: Any,
+        state: Any,
+        total_steps: int | None = None,
+        *,
+        mode: str = "x",
+        resume: bool | int = False,
+        attributes: Mapping[str, Any] | None = None,
+        config: Any = None,
+    ) -> None:
+        if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
+            raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")
+        self.path, self._mode, self._resume = Path(path), mode, check_mode(mode, resume)
+        self._structure, configs = read_schema(schema)
+        self._groups = [GroupView(name, one, state) for name, one in configs]
+        self._total_steps, self._settings = total_steps, (attributes, config)
+        self._backend = backend
+        backend.check([group.spec for group in self._groups])
+        self._taking = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        meta = run_metadata(*self._settings, self._backend.packages)
+        self._store = WritableStore(
+            self._backend,
+            self.path,
+            self._tables,
+            {**meta, "schema": self._structure, "total_steps": self._total_steps},
+            writer=type(self).__name__,
+            mode=self._mode,
+            resume=self._resume,
+            expected_rows=self._total_steps,
+        )
+        self.path, self._steps_run = self._store.path, self._store.steps_run
+        for group in self._groups:
+            if self._store.row_count(group.name):
+                group.schedule.taken()
+        self._rows: dict[str, list[tuple[int, list[Any]]]] = {g.name: [] for g in self._groups}
+        return self
+
+    def _tables(self, old: StorageReader | None) -> Sequence[TableSpec]:
+        tables = [group.spec for group in self._groups]
+        if old is not None:
+            check_same_tables(old, tables)
+        return tables
+
+    def log(self, state: Any, step: int) -> None:
+        """Store what is due at a step."""
+        self.check()
+        if type(step) is not int or not -(2**63) <= step < 2**63:
+            raise LogValueError(f"Steps are stored as 64-bit integers, so {step!r} cannot be one.")
+        self._steps_run += 1
+        for group in self._groups:
+            with self._taking:  # Or two threads might both be the first.
+                if not group.schedule.due(step):
+                    continue
+                try:
+                    arrays = group.take(state, step)
+                except KeyError:
+                    if isinstance(state, LogDict):
+                        continue  # An entry of another `log` call, with other keys.
+                    raise
+                group.schedule.taken()
+                self.send((group, step, arrays), group.nbytes)
+
+    def wants(self, step: int) -> bool:
+        """Whether any group stores the step."""
+        return any(group.schedule.due(step) for group in self._groups)
+
+    def fork(self, run: RunInfo) -> Self:
+        """Each run has a store of its own."""
+        return self.remade(path=run_path(self.path, run))
+
+    def buffer(self, item: tuple[GroupView, int, list[Any]]) -> None:
+        """Buffer a row."""
+        group, step, arrays = item
+        self._rows[group.name].append((step, [np.asarray(x) for x in arrays]))
+        self.count_buffered(group.nbytes)
+
+    def write(self) -> None:
+        """Write all rows that are buffered."""
+        for group in self._groups:
+            rows = self._rows[group.name]
+            if rows:
+                steps, arrays = zip(*rows, strict=True)
+                self._store.append(group.name, steps, group.columns_of(arrays))
+                rows.clear()

@@ -1,0 +1,179 @@
+"""Writing a file, and replacing it by a copy where HDF5 cannot change it.
+
+While a file is written in the mode that survives crashes, HDF5 can create nothing in it, and a file
+whose writer has died cannot be opened for writing at all. So adding tables and resuming mean the
+same: committed rows are copied into a new file, which takes the place of the old one in one step.
+Tables are mostly added at the beginning of a run, when there is little to copy.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import LogFileError
+from .._store.contract import Status
+from .._store.metadata import with_schema
+from .._store.tables import TableSpec
+from .._store.trees import Json
+from ._file import RESERVE, STATUS, check_space, create, reserve, trim
+from ._reader import HDF5Reader, HDF5TableReader, open_reader
+from ._table import Table, initial_size
+
+COPY_BYTES = 1 << 24  # Copied at a time.
+
+
+class HDF5Writer:
+    """A file that is being written, its tables, and how much of its reserved space is left."""
+
+    def __init__(
+        self,
+        path: Path,
+        meta: Json,
+        expected_rows: int | None,
+        filters: dict[str, Any],
+        annotate: Callable[[Any, Sequence[TableSpec]], None],
+        steps_run: int = 0,
+    ) -> None:
+        self._path, self._meta, self._steps_run = path, meta, steps_run
+        self._expected_rows, self._filters, self._annotate = expected_rows, filters, annotate
+        self._draft = path.with_name(f".{path.name}.draft")
+        self._open_path = path  # The draft, until it has taken its place.
+        self._file: Any = None
+        self._specs: list[TableSpec] = []
+        self._tables: dict[str, Table] = {}
+        self._reserved = 0
+
+    def create(self, tables: Sequence[TableSpec]) -> None:
+        """Make a new file."""
+        self._rewrite(tables)
+
+    def resume(self, tables: Sequence[TableSpec], last_step: int | None) -> None:
+        """Make a new file that has the rows of the old one."""
+        old = open_reader(self._path)
+        try:
+            self._rewrite(tables, old, last_step)
+        finally:
+            old.close()
+
+    def add_tables(self, tables: Sequence[TableSpec]) -> None:
+        """Make a new file that has more tables than the old one."""
+        self._file.close()
+        self.resume([*self._specs, *tables], None)
+
+    def row_count(self, table: str) -> int:
+        """How many rows of a table are committed."""
+        return self._tables[table].rows
+
+    def append(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
+        """Append rows to a table."""
+        self._check_not_removed()
+        self._append(self._tables[table], steps, columns)
+
+    def set_steps_run(self, steps: int) -> None:
+        """Record how many steps have run."""
+        self._steps_run = steps
+        self._write_scalar("_ran", steps)
+
+    def close(self, status: Status) -> None:
+        """Record how the run ended, and close the file."""
+        try:
+            for table in self._tables.values():
+                table.finish()
+            self._write_scalar("_status", STATUS.index(status))
+            self._write_scalar("_end", time.time())
+            self._write_scalar("_ran", self._steps_run)
+        finally:
+            self._file.close()
+            if self._path.exists():
+                trim(self._path)
+
+    def _rewrite(
+        self,
+        tables: Sequence[TableSpec],
+        old: HDF5Reader | None = None,
+        last_step: int | None = None,
+    ) -> None:
+        """Make a new file, with the rows of an old one if there is one, and put it in place."""
+        self._draft.unlink(missing_ok=True)  # Of an attempt that was interrupted.
+        self._open_path, self._reserved = self._draft, 0
+        try:
+            self._create_draft(tables)
+            if old is not None:
+                for name in old.tables:
+                    self._copy_rows(old.table(name), last_step)
+            self._file.flush()
+            self._file.swmr_mode = True  # Before anybody can see it.
+            _replace(self._draft, self._path)
+        except BaseException:
+            if self._file:
+                self._file.close()
+            self._draft.unlink(missing_ok=True)
+            raise
+        self._open_path, self._identity = self._path, os.stat(self._path)
+
+    def _create_draft(self, tables: Sequence[TableSpec]) -> None:
+        check_space(self._draft, RESERVE)
+        self._file = create(self._draft, with_schema(self._meta, tables))
+        size = sum(initial_size(table, bool(self._filters)) for table in tables)
+        reserve(self._draft, size + RESERVE)
+        for table in tables:
+            Table.create(self._file, table, self._expected_rows, self._filters)
+        self._annotate(self._file, tables)
+        self._file.flush()
+        self._specs = list(tables)
+        self._tables = {table.name: Table(self._file, table) for table in tables}
+        self._scalars = {name: self._file[name] for name in ("_status", "_end", "_ran")}
+        self._scalars["_ran"][()] = self._steps_run
+
+    def _copy_rows(self, source: HDF5TableReader, last_step: int | None) -> None:
+        """Copy committed rows up to a step into the table of the same name."""
+        count = source.row_count()
+        steps = source.steps(0, count)
+        if last_step is not None:
+            after = np.flatnonzero(steps > last_step)
+            count = int(after[0]) if after.size else count
+        block = max(1, COPY_BYTES // max(1, source.spec.row_bytes))
+        table = self._tables[source.spec.name]
+        for start in range(0, count, block):
+            stop = min(start + block, count)
+            columns = [source.read(name, start, stop) for name, _ in source.spec.stored_columns]
+            self._append(table, steps[start:stop], columns)
+
+    def _append(self, table: Table, steps: Any, columns: Sequence[Any]) -> None:
+        self._reserve(table.growth(len(steps)))
+        table.append(steps, columns)
+
+    def _write_scalar(self, name: str, value: Any) -> None:
+        self._scalars[name][()] = value
+        self._scalars[name].flush()
+
+    def _reserve(self, size: int) -> None:
+        if self._reserved < size:
+            reserve(self._open_path, size)
+            self._reserved += size
+        self._reserved -= size - RESERVE
+
+    def _check_not_removed(self) -> None:
+        try:
+            is_there = os.path.samestat(os.stat(self._path), self._identity)
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise LogFileError(f"{str(self._path)!r} has been removed while it was being written.")
+
+
+def _replace(draft: Path, path: Path) -> None:
+    """Put a file in the place of another, durably."""
+    if path.exists():
+        descriptor = os.open(draft, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    os.replace(draft, path)
