@@ -72,7 +72,7 @@ class HDF5StorageWriter(TrajectoryWriter):
     `log` copies what is due on the device and returns; another thread writes it within a second.
     What was written survives a crash, and can be read during the run. If writing fails, the next
     `log` raises the error, and so does the end of the `with` block. Needs the extra
-    `spoolax[hdf5]`.
+    `hdf5`.
 
     Args:
         path: The file.
