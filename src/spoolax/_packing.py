@@ -68,7 +68,7 @@ class Packing:
             if not packed:
                 values.append(next(rest))
                 continue
-            values.append(read(words[..., start : start + count]).reshape(*lead, *shape))
+            values.append(read(words[..., start : start + count]).reshape((*lead, *shape)))
             start += count
         return values
 

@@ -111,3 +111,15 @@ def test_arrays_on_several_devices_and_numpy_arrays_are_copied():
         mine += 1
     assert logger.values("mine") == [[0, 0, 0]]
     assert logger.values("there") == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "float32"])
+def test_a_state_of_one_array_is_copied(dtype):
+    """Its numbers may already be what travels, and JAX returns what it is given as it is."""
+    step = jax.jit(lambda x: x + x, donate_argnums=0)
+    x = jnp.arange(1, 4, dtype=dtype)
+    with testing.capture() as logger:
+        for i in range(3):
+            logger.log({"x": x}, i)
+            x = step(x)
+    assert logger.values("x") == [[1, 2, 3], [2, 4, 6], [4, 8, 12]]

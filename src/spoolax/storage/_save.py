@@ -171,7 +171,7 @@ class SaveLogger(BufferedLogger):
             return
         copies, step, when = item
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
-        rows = self._rows.setdefault((copies.layout, types, copies.order), [])
+        rows = self._rows.setdefault((copies.contents, types, copies.order), [])
         rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
         self.count_buffered(copies.nbytes)
 
@@ -182,12 +182,13 @@ class SaveLogger(BufferedLogger):
 
     def _stack_rows(self) -> None:
         """Stack the rows that were logged one by one into blocks."""
-        for (layout, types, order), rows in self._rows.items():
+        for (contents, types, order), rows in self._rows.items():
             steps, times, numbers, arrays, rest = zip(*rows, strict=True)
             blocks = [np.stack(parts) for parts in zip(*arrays, strict=True)]
-            values = layout.unpack(blocks, (len(rows),))
-            for name, key in ((place.name, place.key) for place in layout.places if place.key):
-                values[name] = jax.random.wrap_key_data(values[name], impl=key)
+            values = contents.unpack(blocks)
+            for name, impl in zip(contents.names, contents.packing.keys, strict=True):
+                if impl:
+                    values[name] = jax.random.wrap_key_data(values[name], impl=impl)
             values |= {
                 name: np.asarray(column)
                 for (name, *_), column in zip(types, zip(*rest, strict=True), strict=True)

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax.arrays import type_text
+from .._packing import Packing
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
 from ..loggers._protocol.frequency import Frequency, Once, Schedule, as_frequency
-from ..loggers._protocol.view import Layout, check_there, packed
+from ..loggers._protocol.view import SMALL, check_there, copied
 from ._store.dtypes import ColumnType, column_type_of
 from ._store.tables import TableSpec
 from ._store.trees import Json, leaf_names, leaves, structure_of
@@ -111,11 +112,8 @@ class GroupView:
     def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The columns of rows that `take` returned: arrays, or sequences of rows that are large."""
         assert self._row is not None
-        layout = self._row.layout
-        parts = list(zip(*rows, strict=True))
-        small = {place.array for place in layout.places if place.is_packed}
-        blocks: list[Any] = [np.stack(part) if i in small else part for i, part in enumerate(parts)]
-        return list(layout.unpack(blocks, (len(rows),)).values())
+        words, *large = zip(*rows, strict=True)
+        return self._row.packing.unpack(np.stack(words), large)
 
     def _check(self, row: RowType, step: int) -> None:
         """Refuse a row that does not fit into the table."""
@@ -149,7 +147,7 @@ class RowType(NamedTuple):
 
     structure: str  # As JSON.
     types: tuple[ColumnType, ...]
-    layout: Layout
+    packing: Packing
 
 
 def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[Any]]]:
@@ -158,8 +156,9 @@ def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[An
         tree = view()(state)
         structure = json.dumps(structure_of(tree, is_array))
         values = [jnp.asarray(x) for x in leaves(tree, is_array)]
-        layout, arrays = packed({str(i): x for i, x in enumerate(values)})
-        return RowType(structure, tuple(map(column_type_of, values)), layout), arrays
+        packing = Packing.of(values, SMALL)
+        row = RowType(structure, tuple(map(column_type_of, values)), packing)
+        return row, copied(packing, values)
 
     return of_state
 

@@ -7,16 +7,15 @@ view that cannot be compiled is just called.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._jax.arrays import is_key, key_impl
 from ..._logdict.logdict import LogDict
+from ..._packing import Packing
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError
 from .record import by_name, is_donated
@@ -25,43 +24,25 @@ Values = dict[str, Any]
 SMALL = 256  # Elements of an array that is worth packing, at most.
 
 
-class Place(NamedTuple):
-    """Which of the copied arrays a value is in, and at which element it begins."""
-
-    name: str
-    array: int
-    start: int
-    shape: tuple[int, ...]
-    is_packed: bool
-    dtype: str
-    key: str = ""  # If the values are keys, their implementation.
-
-
 @jax.tree_util.register_static
-class Layout(NamedTuple):
-    """The places of all values. A compiled function returns it, as part of the structure."""
+class Contents(NamedTuple):
+    """What is in the arrays of a copy. A compiled function returns it as part of its pytree."""
 
-    places: tuple[Place, ...]
+    names: tuple[str, ...]
+    packing: Packing
 
-    def unpack(self, arrays: list[Any], rows: tuple[int, ...] = ()) -> Values:
-        """Take the values out of the arrays.
-
-        Arrays may have a leading axis of rows; what is not packed may be a list of rows.
-        """
-        values = {}
-        for name, array, start, shape, is_packed, *_ in self.places:
-            part = arrays[array]
-            if is_packed:
-                part = part[..., start : start + math.prod(shape)].reshape(rows + shape)
-            values[name] = part if rows or shape else part[()]
-        return values
+    def unpack(self, arrays: list[Any]) -> Values:
+        """Take the values out of the arrays. The arrays may have an axis of rows in front."""
+        words, *large = arrays
+        values = zip(self.names, self.packing.unpack(words, large), strict=True)
+        return {name: value[()] if value.ndim == 0 else value for name, value in values}
 
 
 class Copies(NamedTuple):
     """Values that were copied on the device. Reading them waits for the device."""
 
-    layout: Layout
-    arrays: list[Any]
+    contents: Contents
+    arrays: list[Any]  # The words of the small ones, then the large ones.
     rest: Values  # What is not a JAX array.
     order: tuple[str, ...]
 
@@ -76,7 +57,7 @@ class Copies(NamedTuple):
 
     def read(self) -> Values:
         """Copy the values to the host."""
-        values = {**self.rest, **self.layout.unpack(self.fetch())}
+        values = {**self.rest, **self.contents.unpack(self.fetch())}
         return {name: values[name] for name in self.order}
 
 
@@ -107,8 +88,8 @@ class View:
         # Tracing would round a Python number.
         if self._compiled is not None and _are_arrays(jax.tree.leaves(state)):
             try:
-                layout, arrays = self._compiled(state)
-                return Copies(layout, arrays, {}, tuple(p.name for p in layout.places))
+                contents, arrays = self._compiled(state)
+                return Copies(contents, arrays, {}, contents.names)
             except RuntimeError:
                 check_there(state)
                 raise
@@ -120,11 +101,11 @@ class View:
 
 
 def _compile(view: Callable[[], Any]) -> Any:
-    def of_state(state: Any) -> tuple[Layout, list[Any]]:
+    def of_state(state: Any) -> tuple[Contents, list[Any]]:
         values = by_name(view()(state), traced=True)
         if not all(isinstance(x, jax.Array) for x in values.values()):
             raise TypeError("What is not an array may have another value next time.")
-        return packed(values)
+        return _packed(values)
 
     return jax.jit(of_state)
 
@@ -132,33 +113,19 @@ def _compile(view: Callable[[], Any]) -> Any:
 _compiled: WeakCache[Any] = WeakCache(methods=False)
 
 
-def packed(values: Values) -> tuple[Layout, list[Any]]:
-    """Copy arrays, and pack small ones of the same dtype into one."""
-    places: list[Place] = []
-    arrays: list[Any] = []
-    small: dict[Any, tuple[int, list[Any]]] = {}
-    for name, value in values.items():
-        key = ""
-        if is_key(value):
-            key, value = key_impl(value.dtype), jax.random.key_data(value)
-        about = (str(value.dtype), key)
-        if value.size > SMALL:
-            places.append(Place(name, len(arrays), 0, value.shape, False, *about))
-            arrays.append(jnp.copy(value))
-            continue
-        if value.dtype not in small:
-            small[value.dtype] = len(arrays), []
-            arrays.append(None)
-        array, parts = small[value.dtype]
-        start = sum(part.size for part in parts)
-        places.append(Place(name, array, start, value.shape, True, *about))
-        parts.append(value.ravel())
-    for array, parts in small.values():
-        arrays[array] = jnp.concatenate(parts)
-    return Layout(tuple(places)), arrays
+def copied(packing: Packing, values: Iterable[Any]) -> list[Any]:
+    """Copy arrays on the device: the words of the small ones, and the large ones."""
+    words, large = packing.pack(values)
+    # A single array may be its own words, and JAX returns what it was given without a copy.
+    return [jnp.copy(x) for x in (words, *large)]
 
 
-_pack = jax.jit(packed)
+def _packed(values: Values) -> tuple[Contents, list[Any]]:
+    packing = Packing.of(values.values(), SMALL)
+    return Contents(tuple(values), packing), copied(packing, values.values())
+
+
+_pack = jax.jit(_packed)
 
 
 def _copies(values: Values) -> Copies:
@@ -169,17 +136,14 @@ def _copies(values: Values) -> Copies:
         others = {name: x for name, x in values.items() if name not in arrays}
         rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in others.items()}
     try:
-        layout, copied = _pack(arrays)
+        contents, copies = _pack(arrays)
     except RuntimeError:
         check_there(values)
         raise
-    except ValueError:
-        alone = enumerate(arrays.items())
-        layout = Layout(
-            tuple(Place(name, i, 0, x.shape, False, str(x.dtype)) for i, (name, x) in alone)
-        )
-        copied = [jnp.copy(x) for x in arrays.values()]
-    return Copies(layout, copied, rest, tuple(values))
+    except ValueError:  # They are on several devices.
+        packing = Packing.of(arrays.values(), small=-1)
+        contents, copies = Contents(tuple(arrays), packing), copied(packing, arrays.values())
+    return Copies(contents, copies, rest, tuple(values))
 
 
 def _are_numpy(values: Values) -> bool:
