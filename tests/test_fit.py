@@ -22,9 +22,10 @@ from nist import MODELS, problem
 
 import spoolax
 from spoolax import loggers
-from spoolax.fit import _problem, curve_fit, least_squares, solve
-from spoolax.fit._identity import identity
-from spoolax.fit._pointwise import is_pointwise
+from spoolax.fit import curve_fit, least_squares, solve
+from spoolax.fit._data import points
+from spoolax.fit._model.identity import identity
+from spoolax.fit._model.pointwise import is_pointwise
 
 POINTS = np.linspace(0, 4, 60)
 
@@ -299,7 +300,7 @@ def test_models_that_look_at_several_points_are_not_taken_for_others():
 @pytest.mark.parametrize("name", ["first", "length"])
 def test_models_that_look_at_several_points_get_them_as_they_are(name, monkeypatch):
     """Neither padding nor blocks change an answer, whatever the first data looked like."""
-    monkeypatch.setattr(_problem, "BLOCK", 32)
+    monkeypatch.setattr(points, "BLOCK", 32)
 
     def model(x, a, b):
         return a * SEVERAL[name](x) + b
@@ -617,14 +618,14 @@ def test_the_solver_can_be_batched_and_spooled():
         (ValueError, "f(x, a, b, ...)", {"f": lambda x: x}),
         (RuntimeError, "Optimal parameters not found", {"max_nfev": 2}),
         (ValueError, "`nan_policy='maybe'`", {"nan_policy": "maybe"}),
-        (ValueError, "`verbose` is 0, 1 or 2", {"verbose": 3}),
+        (ValueError, "`verbose` must be 0, 1 or 2", {"verbose": 3}),
         (ValueError, "`jac='exact'`", {"jac": "exact"}),
         (ValueError, "`x_scale='auto'`", {"x_scale": "auto"}),
         (ValueError, "positive numbers", {"x_scale": [0, 1, 1]}),
         (ValueError, "`max_nfev` must be", {"max_nfev": 0}),
         (ValueError, "`p0` must be finite", {"p0": [1, np.nan, 1]}),
         (TypeError, "`p0` must be made of numbers", {"p0": ["a", "b", "c"]}),
-        (TypeError, "`p0` are numbers", {"p0": "abc"}),
+        (TypeError, "`p0` must be numbers", {"p0": "abc"}),
         (TypeError, "float64 or float32", {"dtype": np.int32}),
         (TypeError, "Use `max_nfev`", {"maxfev": 3}),
         (TypeError, "of `math`", {"f": lambda x, a: a * math.exp(x)}),
@@ -633,16 +634,20 @@ def test_the_solver_can_be_batched_and_spooled():
         (TypeError, "`p0={'p': [...]}`", {"f": lambda x, p: p[0] * x, "p0": np.ones(2)}),
         (TypeError, "one argument", {"p0": {"a": 1.0}}),
         (TypeError, "`return` missing", {"f": lambda x, a: None}),
-        (TypeError, "is a function of x", {"f": None}),
+        (TypeError, "must be a function of x", {"f": None}),
         (ValueError, "b begins at 7", {"p0": [1, 7, 1], "bounds": (0, 2)}),
         (ValueError, "(lower, upper)", {"bounds": [(0, 1)] * 3}),
         (ValueError, "`jac` returns", {"jac": lambda x, a, b, c: jnp.ones((3, 60))}),
         (ValueError, "`f_scale` must be", {"f_scale": 0.0}),
-        (TypeError, "`ftol, xtol, gtol` must be numbers", {"ftol": "a"}),
-        (TypeError, "written with `jax.numpy`", {"loss": lambda z: np.log1p(np.asarray(z))}),
+        (TypeError, "`ftol` must be numbers", {"ftol": "a"}),
+        (
+            TypeError,
+            "with `jax.numpy`, not with `numpy`",
+            {"loss": lambda z: np.log1p(np.asarray(z))},
+        ),
         (ValueError, "The loss of an array", {"loss": lambda z: jnp.stack([z, z, z])}),
         (TypeError, "complex", {"f": lambda x, a: jax.lax.complex(a * x, x)}),
-        (TypeError, "`logger` is a logger", {"logger": print}),
+        (TypeError, "`logger` must be a logger", {"logger": print}),
     ],
 )
 def test_mistakes_are_explained(error, message, options):

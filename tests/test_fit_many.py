@@ -14,15 +14,10 @@ import scipy.optimize
 from test_fit import POINTS, by_numpy, compilations, decay, measured
 
 import spoolax
-from spoolax.fit import (
-    _blocks,
-    _cache,
-    _program,
-    curve_fit,
-    curve_fit_batch,
-    fit_file,
-    least_squares,
-)
+from spoolax.fit import curve_fit, curve_fit_batch, fit_file, least_squares
+from spoolax.fit._data import blocks as data_blocks
+from spoolax.fit._program import cache
+from spoolax.fit._program import program as programs
 
 
 def residuals(p, x, y):
@@ -171,9 +166,9 @@ def test_many_fits_can_be_watched():
     [
         ("one row for each fit", {"ydata": np.ones(60)}),
         ("last axis must be that long", {"xdata": np.ones(7)}),
-        ("`p0` has the shape", {"p0": np.ones((3, 3))}),
+        ("`p0` has shape", {"p0": np.ones((3, 3))}),
         ("a begins at 1, outside", {"p0": np.ones((4, 3)), "bounds": (2, 3)}),
-        ("`sigma` has the shape", {"sigma": np.ones(3)}),
+        ("`sigma` has shape", {"sigma": np.ones(3)}),
         ("must be positive", {"sigma": np.full(60, -1.0)}),
     ],
 )
@@ -210,8 +205,8 @@ def test_data_in_blocks_give_the_same_answer(monkeypatch, tmp_path):
     assert logs["cost"].tolist() == fit.history["cost"].tolist()
 
     # Large arrays, in memory or in a file, are gone through in the same way.
-    monkeypatch.setattr(_blocks, "MANY_BYTES", 1)
-    monkeypatch.setattr(_blocks, "CHUNK", 25)
+    monkeypatch.setattr(data_blocks, "LARGE_BYTES", 1)
+    monkeypatch.setattr(data_blocks, "CHUNK", 25)
     same(curve_fit(decay, POINTS, y))
     kept = np.memmap(tmp_path / "y", "f8", "w+", shape=(60,))
     kept[:] = y
@@ -308,12 +303,12 @@ def test_a_fit_runs_where_its_data_are():
 
 
 def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
-    monkeypatch.delenv(_cache.OFF, raising=False)
+    monkeypatch.delenv(cache.DISABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     x = np.arange(4.0)
 
     def fitted():
-        _program._programs.clear()
+        programs._programs.clear()
         fit = curve_fit(lambda x, a: a * x + 0.125, x, 2 * x + 0.125)
         np.testing.assert_allclose(fit.x, [2])
 
@@ -331,9 +326,9 @@ def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
     assert compilations(fitted) == 1
     file.parent.chmod(0o700)
     assert compilations(fitted) == 0
-    monkeypatch.setenv(_cache.OFF, "1")
+    monkeypatch.setenv(cache.DISABLE, "1")
     assert compilations(fitted) == 1
-    monkeypatch.delenv(_cache.OFF)
+    monkeypatch.delenv(cache.DISABLE)
     spoolax.fit.clear_cache()
     assert not file.exists()
     for home in ("/dev/null", str(tmp_path / "no" / "such"), "relative"):
@@ -354,7 +349,7 @@ print(json.dumps([fit.x.tolist(), found.count("/jax/core/compile/backend_compile
 
 
 def test_a_second_process_need_not_compile(tmp_path):
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), _cache.OFF: "0"}
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), cache.DISABLE: "0"}
     out = [
         json.loads(
             subprocess.run(

@@ -35,6 +35,10 @@ ORDER = [
     "optimizers",
     "testing",
     "storage",
+    "fit/_solver",
+    "fit/_data",
+    "fit/_model",
+    "fit/_program",
     "fit",
     "__init__",
 ]
