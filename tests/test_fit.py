@@ -26,6 +26,7 @@ from spoolax.fit import curve_fit, least_squares, solve
 from spoolax.fit._data import points
 from spoolax.fit._model.identity import identity
 from spoolax.fit._model.pointwise import is_pointwise
+from spoolax.fit._program import cache
 
 POINTS = np.linspace(0, 4, 60)
 
@@ -40,6 +41,18 @@ def by_numpy(x, a, b, c):
 
 def measured(seed=0, noise=0.05, x=POINTS):
     return by_numpy(x, 2.5, 1.3, 0.5) + noise * np.random.default_rng(seed).normal(size=len(x))
+
+
+@pytest.fixture(scope="session")
+def cache_home(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled fits")
+
+
+@pytest.fixture(autouse=True)
+def equal_programs_are_compiled_once(cache_home, monkeypatch):
+    """They are kept on disk, as for users, but in a directory of the tests."""
+    monkeypatch.setattr(cache, "cache_dir", lambda: cache_home)
+    monkeypatch.setenv(cache.DISABLE, "0")
 
 
 def compilations(run):
@@ -123,8 +136,8 @@ def test_the_answers_are_those_of_scipy(options):
     st.sampled_from([None, "below", "above"]),
 )
 def test_the_answers_are_those_of_scipy_for_many_problems(true, seed, active):
-    x = np.linspace(0, 3, 40)
-    y = by_numpy(x, *true) + 0.02 * np.random.default_rng(seed).normal(size=40)
+    x = np.linspace(0, 3, 60)
+    y = by_numpy(x, *true) + 0.02 * np.random.default_rng(seed).normal(size=60)
     bounds = {
         None: ([0, 0, -1], [9, 9, 9]),
         "below": ([0, 0, true[2] + 0.1], [9, 9, 9]),
@@ -149,10 +162,10 @@ def test_the_answers_are_those_of_scipy_for_many_problems(true, seed, active):
     st.sampled_from(["linear", "cauchy"]),
 )
 def test_errors_are_those_of_scipy_for_many_problems(true, seed, kind, absolute, loss):
-    rng, x = np.random.default_rng(seed), np.linspace(0, 5, 40)
-    y = by_numpy(x, *true) + 0.02 * rng.normal(size=40)
-    errors = rng.uniform(0.01, 0.03, 40)
-    mixed = rng.normal(size=(40, 40)) * 0.002
+    rng, x = np.random.default_rng(seed), np.linspace(0, 5, 60)
+    y = by_numpy(x, *true) + 0.02 * rng.normal(size=60)
+    errors = rng.uniform(0.01, 0.03, 60)
+    mixed = rng.normal(size=(60, 60)) * 0.002
     sigma = {None: None, "errors": errors, "matrix": np.diag(errors**2) + mixed @ mixed.T}[kind]
     options = {"sigma": sigma, "absolute_sigma": absolute, "loss": loss, "method": "trf"}
     mine = curve_fit(decay, x, y, true, **options)
@@ -360,9 +373,9 @@ def test_a_new_length_is_no_new_program_and_neither_is_an_equal_model():
         x = np.linspace(0, 4, n)
         return curve_fit(lambda x, a, b, c: a * jnp.exp(-b * x) + c, x, measured(x=x))
 
-    fitted(100)
+    fitted(60)
     fitted(50)
-    assert compilations(lambda: [fitted(n) for n in (97, 101, 100, 49, 56, 105)]) == 0
+    assert compilations(lambda: [fitted(n) for n in (57, 61, 60, 49, 56, 64)]) == 0
 
 
 def test_a_loss_of_the_users_is_compiled_once():
