@@ -266,7 +266,8 @@ def _shared_x(x: Any, y: Any, shared_x: bool | None) -> Any:
     fits = len(y)
     rows = {a.shape[0] for a in jax.tree.leaves(x) if a.ndim > 1}
     if shared_x is False and rows != {fits}:
-        raise LogValueError(f"`xdata` has {rows} rows, but there are {fits} fits.")
+        found = " or ".join(map(str, sorted(rows))) or "no"
+        raise LogValueError(f"`xdata` has {found} rows, but there are {fits} fits.")
     if shared_x is None:
         return jax.tree.map(lambda a: not (a.ndim > 1 and len(a) == fits), x)
     return jax.tree.map(lambda a: shared_x, x)

@@ -143,13 +143,14 @@ def curve_fit(
             data = checked_points_on_mesh(*given, mesh) if mesh else checked_points(*given)
             points = int(data.points)
             setup.check_enough_points(points)
+            about = curve, data.x, inputs.start, pointwise
             if mesh:
-                program.check_pointwise(curve, data.x, inputs.start, pointwise)
+                program.check_pointwise(*about)
                 ready = data
+            elif program.is_pointwise(*about) and data.cholesky is None:
+                ready = data.padded()
             else:
-                is_pointwise = program.is_pointwise(curve, data.x, inputs.start, pointwise)
-                can_pad = is_pointwise and data.cholesky is None
-                ready = data.padded() if can_pad else data._replace(points=None)
+                ready = data._replace(points=None)
             found = run_with_listeners(program, inputs._replace(data=ready), listeners)
             lazy = _lazy_of_points(data, curve, found)
     kept = listeners.finish()

@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
 
 
 class FitProgram:
-    """A solver for one model, and what is known about that.
+    """A solver for one model, and what is known about the model.
 
     `body` is what to trace. Equal models share a program, but the latest one is traced: the closure
     of an older one may have been changed since.
