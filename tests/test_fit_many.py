@@ -209,7 +209,7 @@ def test_data_in_blocks_give_the_same_answer(monkeypatch, tmp_path):
 
     # Large arrays, in memory or in a file, are gone through in the same way.
     monkeypatch.setattr(data_blocks, "LARGE_BYTES", 1)
-    monkeypatch.setattr(data_blocks, "CHUNK", 25)
+    monkeypatch.setattr(data_blocks, "CHUNK", 18)
     same(curve_fit(decay, POINTS, y))
     kept = np.memmap(tmp_path / "y", "f8", "w+", shape=(60,))
     kept[:] = y
