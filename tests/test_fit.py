@@ -605,6 +605,21 @@ def test_the_solver_can_be_batched_and_spooled():
 
 
 @pytest.mark.parametrize(
+    ("message", "options"),
+    [
+        ("(lower, upper)", {"bounds": (0, 1, 2)}),
+        ("`jac='exact'`", {"jac": "exact"}),
+        ("`x_scale='auto'`", {"x_scale": "auto"}),
+        ("`loss='square'`", {"loss": "square"}),
+        ("one row of numbers", {"x0": np.ones((2, 2))}),
+    ],
+)
+def test_mistakes_with_the_solver_are_explained(message, options):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        solve(**{"fun": lambda p: p, "x0": jnp.ones(2), **options})
+
+
+@pytest.mark.parametrize(
     ("error", "message", "options"),
     [
         (ValueError, "`x0` is infeasible", {"p0": [1, 1, 5], "bounds": ([0, 0, 0], [2, 2, 2])}),
@@ -652,7 +667,7 @@ def test_the_solver_can_be_batched_and_spooled():
         (ValueError, "(lower, upper)", {"bounds": [(0, 1)] * 3}),
         (ValueError, "`jac` returns", {"jac": lambda x, a, b, c: jnp.ones((3, 60))}),
         (ValueError, "`f_scale` must be", {"f_scale": 0.0}),
-        (TypeError, "`ftol` must be numbers", {"ftol": "a"}),
+        (TypeError, "`ftol` must be numeric", {"ftol": "a"}),
         (
             TypeError,
             "with `jax.numpy`, not with `numpy`",

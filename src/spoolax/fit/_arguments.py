@@ -256,4 +256,4 @@ def _numbers(name: str, value: Any, dtype: Any) -> Any:
     try:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
-        raise LogTypeError(f"`{name}` must be numbers, not {value!r}.") from error
+        raise LogTypeError(f"`{name}` must be numeric, not {value!r}.") from error
