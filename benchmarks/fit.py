@@ -1,4 +1,4 @@
-"""Fits: against SciPy, nlsq and optimistix; many, large and watched ones, and the first one."""
+"""Fits: against SciPy, nlsq and optimistix; many, large, watched, and the first in a process."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ ROUNDS = 7
 
 
 def main():
-    logging.disable(logging.CRITICAL)  # Some of the others write a lot.
+    logging.disable(logging.CRITICAL)  # Some of the other packages log a lot.
     warm()
     new_lengths()
     many()
@@ -53,7 +53,7 @@ def table(title, times, base):
 
 
 def peers(points):
-    """All ways to fit some points, by their names."""
+    """All ways to fit some points, by name."""
     x, y = measured(points)
     calls = {
         "scipy lm": lambda: scipy.optimize.curve_fit(by_numpy, x, y, [1, 1, 1]),
@@ -95,18 +95,18 @@ def warm():
     for points in (100, 10_000):
         calls = peers(points)
         times = race(calls, rounds=ROUNDS, target=0.02)
-        table(f"A fit of {points} points, compiled before", times, "scipy lm")
+        table(f"A fit of {points} points, already compiled", times, "scipy lm")
 
 
 def new_lengths():
-    """A length that was not there before, in each call."""
+    """A new length in each call."""
     lengths = iter(range(1000, 2000, 3))
     calls = {
         "spoolax, the same length": lambda: curve_fit(model, *measured(1000), [1, 1, 1]),
         "spoolax": lambda: curve_fit(model, *measured(next(lengths)), [1, 1, 1]),
         "scipy lm": lambda: scipy.optimize.curve_fit(by_numpy, *measured(next(lengths))),
     }
-    for points in (1000, 1250, 1500, 1750, 2000):  # There are few programs for all of them.
+    for points in (1000, 1250, 1500, 1750, 2000):  # A few programs serve all lengths.
         curve_fit(model, *measured(points), [1, 1, 1])
     with contextlib.suppress(ImportError):
         calls["optimistix, jitted"] = lambda: optimistix_of(*measured(next(lengths)))()

@@ -1,7 +1,7 @@
 """Two overlapping peaks on a sloping background, with some outliers: a fit in full view.
 
-It prints the iterations while it runs, fits a thousand more spectra at once, and draws what came
-out if it is given a directory: `python examples/spectrum.py pictures`.
+It prints the iterations while it runs, and fits a thousand more spectra at once. Given a directory,
+it also plots the results: `python examples/spectrum.py pictures`.
 """
 
 import pathlib
@@ -19,14 +19,14 @@ NOISE = 0.1
 
 
 def spectrum(x, p):
-    """Peaks of Gauss, and a straight line below."""
+    """Gaussian peaks on a straight line."""
     height, centre, width, base = (p[name] for name in ("height", "centre", "width", "base"))
     peaks = [height[i] * jnp.exp(-0.5 * ((x - centre[i]) / width[i]) ** 2) for i in (0, 1)]
     return sum(peaks) + base[0] + base[1] * x
 
 
 def measured(count, seed=0):
-    """Spectra with noise, and in one of twenty points something that is none of ours."""
+    """Spectra with noise, and an outlier in one of twenty points."""
     rng, x = np.random.default_rng(seed), np.linspace(0, 10, 200)
     clean = np.asarray(spectrum(x, TRUE))
     noise = NOISE * rng.normal(size=(count, len(x)))
@@ -68,7 +68,7 @@ def main(directory=None, count=1000):
     print(fits)
     for name, true in TRUE.items():
         found = np.median(fits[0][name], axis=0)
-        print(f"  {name:<8} {true} in truth, {found.round(3)} in the middle of all fits")
+        print(f"  {name:<8} {true} in truth, {found.round(3)} as the median of all fits")
     if directory:
         draw(pathlib.Path(directory), x, ys[0], fit, plain)
     return fit, fits

@@ -1,4 +1,4 @@
-"""The reference problems of NIST for nonlinear regression, with certified values."""
+"""NIST's reference problems for nonlinear regression, with certified values."""
 
 import pathlib
 import re
@@ -20,14 +20,14 @@ class Problem(NamedTuple):
 
 
 def problem(name):
-    """Read a file."""
+    """Read a problem from its file."""
     lines = (DATA / f"{name}.dat").read_text().splitlines()
     begin = max(i for i, line in enumerate(lines) if line.startswith("Data:"))
     rows = [line.split("=")[1] for line in lines[:begin] if re.match(r"\s*b\d+\s*=", line)]
     table = np.array([[float(x) for x in re.findall(NUMBER, row)] for row in rows])
     data = np.array([[float(x) for x in row.split()] for row in lines[begin + 1 :] if row.strip()])
     y, x = data[:, 0], data[:, 1] if data.shape[1] == 2 else data[:, 1:].T
-    if name == "Nelson":  # Its model is one of the logarithm.
+    if name == "Nelson":  # Its model is for the logarithm.
         y = np.log(y)
     return Problem((table[:, 0], table[:, 1]), table[:, 2], table[:, 3], x, y)
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import h5py
 import jax
@@ -12,17 +13,14 @@ import numpy as np
 import pytest
 import scipy.optimize
 from test_fit import POINTS, by_numpy, compilations, decay, measured
+from test_fit import cache_home as cache_home
+from test_fit import equal_programs_are_compiled_once as equal_programs_are_compiled_once
 
 import spoolax
-from spoolax.fit import (
-    _blocks,
-    _cache,
-    _program,
-    curve_fit,
-    curve_fit_batch,
-    fit_file,
-    least_squares,
-)
+from spoolax.fit import curve_fit, curve_fit_batch, fit_file, least_squares
+from spoolax.fit._data import blocks as data_blocks
+from spoolax.fit._program import cache
+from spoolax.fit._program import program as programs
 
 
 def residuals(p, x, y):
@@ -155,13 +153,13 @@ def test_a_fit_that_fails_does_not_stop_the_others():
 
 
 def test_many_fits_can_be_watched():
-    ys = many(100)
+    ys = many(300)
     seen = []
     fits = curve_fit_batch(decay, POINTS, ys, callback=seen.append, history=True)
     assert fits.x.tolist() == curve_fit_batch(decay, POINTS, ys).x.tolist()
     done = fits.history["done"].tolist()
     assert done == sorted(done)
-    assert done[-1] == 100
+    assert done[-1] == 300
     assert [int(one["done"]) for one in seen] == done
     assert len(spoolax.spool(curve_fit_batch)(decay, POINTS, ys)[1]["done"]) == len(done)
 
@@ -171,9 +169,9 @@ def test_many_fits_can_be_watched():
     [
         ("one row for each fit", {"ydata": np.ones(60)}),
         ("last axis must be that long", {"xdata": np.ones(7)}),
-        ("`p0` has the shape", {"p0": np.ones((3, 3))}),
+        ("`p0` has shape", {"p0": np.ones((3, 3))}),
         ("a begins at 1, outside", {"p0": np.ones((4, 3)), "bounds": (2, 3)}),
-        ("`sigma` has the shape", {"sigma": np.ones(3)}),
+        ("`sigma` has shape", {"sigma": np.ones(3)}),
         ("must be positive", {"sigma": np.full(60, -1.0)}),
     ],
 )
@@ -210,8 +208,8 @@ def test_data_in_blocks_give_the_same_answer(monkeypatch, tmp_path):
     assert logs["cost"].tolist() == fit.history["cost"].tolist()
 
     # Large arrays, in memory or in a file, are gone through in the same way.
-    monkeypatch.setattr(_blocks, "MANY_BYTES", 1)
-    monkeypatch.setattr(_blocks, "CHUNK", 25)
+    monkeypatch.setattr(data_blocks, "LARGE_BYTES", 1)
+    monkeypatch.setattr(data_blocks, "CHUNK", 18)
     same(curve_fit(decay, POINTS, y))
     kept = np.memmap(tmp_path / "y", "f8", "w+", shape=(60,))
     kept[:] = y
@@ -307,13 +305,20 @@ def test_a_fit_runs_where_its_data_are():
     assert set(used) == {other}
 
 
-def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
-    monkeypatch.delenv(_cache.OFF, raising=False)
+@pytest.fixture
+def cache_of_its_own(monkeypatch, tmp_path):
+    """Nothing is on disk yet, and `XDG_CACHE_HOME` says where that is."""
+    monkeypatch.undo()
+    monkeypatch.delenv(cache.DISABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("cache_of_its_own")
+def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
     x = np.arange(4.0)
 
     def fitted():
-        _program._programs.clear()
+        programs._programs.clear()
         fit = curve_fit(lambda x, a: a * x + 0.125, x, 2 * x + 0.125)
         np.testing.assert_allclose(fit.x, [2])
 
@@ -322,24 +327,42 @@ def test_a_program_is_found_on_disk_again(monkeypatch, tmp_path):
     assert file.parent == tmp_path / "spoolax" / "jax_cache"
     assert file.parent.stat().st_mode & 0o777 == 0o700
     assert compilations(fitted) == 0
+    file.write_bytes(file.read_bytes()[:-7])
+    assert compilations(fitted) == 1
+    assert compilations(fitted) == 0, "as it was written anew"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert compilations(fitted) == 1, "and it does not stop the fit"
+
+
+@pytest.mark.usefixtures("cache_of_its_own")
+def test_only_whole_files_that_nobody_else_could_write_are_used(monkeypatch, tmp_path):
+    """With a program that compiles faster than a fit."""
+
+    def ran():
+        program = cache.compiled(jax.jit(lambda x: 2 * x), (np.ones(3, np.float32),))
+        assert program(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+    assert compilations(ran) == 1
+    assert compilations(ran) == 0
+    (file,) = spoolax.fit.cache_dir().glob("*.xla")
     content = file.read_bytes()
     for damage in (b"", content[:-7], content[:99] + b"\0" + content[100:], b"nonsense"):
         file.write_bytes(damage)
-        assert compilations(fitted) == 1
-        assert compilations(fitted) == 0, "as it was written anew"
+        assert compilations(ran) == 1
+        assert compilations(ran) == 0, "as it was written anew"
     file.parent.chmod(0o777)  # Somebody else might have put something there.
-    assert compilations(fitted) == 1
+    assert compilations(ran) == 1
     file.parent.chmod(0o700)
-    assert compilations(fitted) == 0
-    monkeypatch.setenv(_cache.OFF, "1")
-    assert compilations(fitted) == 1
-    monkeypatch.delenv(_cache.OFF)
+    assert compilations(ran) == 0
+    monkeypatch.setenv(cache.DISABLE, "1")
+    assert compilations(ran) == 1
+    monkeypatch.delenv(cache.DISABLE)
     spoolax.fit.clear_cache()
     assert not file.exists()
     for home in ("/dev/null", str(tmp_path / "no" / "such"), "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", home)
         monkeypatch.setenv("HOME", str(tmp_path))
-        assert compilations(fitted) in (0, 1)
+        assert compilations(ran) in (0, 1)
 
 
 SECOND = """
@@ -354,7 +377,7 @@ print(json.dumps([fit.x.tolist(), found.count("/jax/core/compile/backend_compile
 
 
 def test_a_second_process_need_not_compile(tmp_path):
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), _cache.OFF: "0"}
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), cache.DISABLE: "0"}
     out = [
         json.loads(
             subprocess.run(
@@ -396,3 +419,40 @@ def test_a_file_is_fitted_and_drawn(tmp_path):
         assert round(float(fit_file(path, "a*x", "t", "signal").x[0]), 6) == 2
     with pytest.raises(ValueError, match="no column 'u'"):
         fit_file(path, "a*x", "u", "signal")
+
+
+@pytest.mark.parametrize(
+    ("text", "y"),
+    [
+        ('t,"a, b",c\n1,"2",0\n2, 4,0,9,9\n3\n', "a, b"),
+        ("\ufefft \t y\n1\t2\n\n# a comment\n2\t4\t\n,\t\n", "y"),
+        (" t   y #2  y\n 1   2\n2\t4 9\n\n3\n", "y"),
+    ],
+    ids=["quoted names, lines too long and too short", "a mark, tabs and comments", "blanks"],
+)
+def test_tables_may_be_untidy(tmp_path, text, y):
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    with pytest.warns(UserWarning, match=f"1 of 3 lines of {path} lack a number .* t, {y},"):
+        fit = fit_file(path, "a*x", "t", y)
+    assert fit.points == 2
+    np.testing.assert_allclose(fit.x, [2])
+
+
+def test_a_table_without_data_or_without_pandas_is_explained(tmp_path, monkeypatch):
+    path = tmp_path / "data.csv"
+    for text, message in (
+        ("\n# nothing\n", f"nothing in {path}"),
+        ("x,y\n", f"no numbers in the columns x, y of {path}"),
+        ("x,y\n1\n2\n", f"no numbers in the columns x, y of {path}"),
+        ("x,z\n1,2\n", f"no column 'y' in {path}. Its columns are x, z"),
+    ):
+        path.write_text(text)
+        with (
+            pytest.raises(ValueError, match=message),
+            pytest.warns(UserWarning, match="2 of 2") if "1\n" in text else nullcontext(),
+        ):
+            fit_file(path, "a*x")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(spoolax.errors.MissingExtraError, match="`fit_file` needs pandas"):
+        fit_file(path, "a*x")

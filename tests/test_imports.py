@@ -38,6 +38,10 @@ ORDER = [
     "storage/hdf5",
     "storage",
     "testing",
+    "fit/_solver",
+    "fit/_data",
+    "fit/_model",
+    "fit/_program",
     "fit",
     "__init__",
 ]

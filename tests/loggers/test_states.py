@@ -113,13 +113,15 @@ def test_arrays_on_several_devices_and_numpy_arrays_are_copied():
     assert logger.values("there") == [[0, 1, 2]]
 
 
-@pytest.mark.parametrize("dtype", ["uint32", "float32"])
-def test_a_state_of_one_array_is_copied(dtype):
-    """Its numbers may already be what travels, and JAX returns what it is given as it is."""
+@pytest.mark.parametrize("devices", [1, 2])
+def test_arrays_are_copied_before_they_are_donated(devices):
+    """Small and large ones, also if they are on several devices and cannot be packed."""
     step = jax.jit(lambda x: x + x, donate_argnums=0)
-    x = jnp.arange(1, 4, dtype=dtype)
+    numbers = [np.arange(3), np.arange(1000)]
+    state = {f"x{i}": jax.device_put(x, jax.devices()[i % devices]) for i, x in enumerate(numbers)}
     with testing.capture() as logger:
         for i in range(3):
-            logger.log({"x": x}, i)
-            x = step(x)
-    assert logger.values("x") == [[1, 2, 3], [2, 4, 6], [4, 8, 12]]
+            logger.log(state, i)
+            state = {name: step(x) for name, x in state.items()}
+    for i, x in enumerate(numbers):
+        assert logger.values(f"x{i}") == [(x * factor).tolist() for factor in (1, 2, 4)]

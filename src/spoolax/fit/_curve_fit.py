@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from .._listen.drivers import driver
-from ..errors import LogTypeError, LogValueError
-from ._arguments import (
-    arguments_of,
-    checked_dtype,
-    checked_f_scale,
-    checked_jac,
-    checked_method,
-    checked_start,
-    outside_of_traces,
-    refuse,
-)
-from ._blocks import blocks_of
-from ._data import checked_data, device_of, finite, weights_of
-from ._descent import MAXIMUM, Solution
-from ._listen import Listeners
-from ._loss import LOSSES, Loss
-from ._mesh import on_mesh, points_on_mesh, sharding_of
-from ._model import curve_of
-from ._parameters import parameters_of
-from ._problem import Curve, Data, bucket, padded
-from ._program import keeps_apart, program_of, see_that_it_keeps_apart, solved, solver_of
-from ._result import MESSAGES, Fit, result_of
-from ._streamed import solve_streamed
+from ..errors import LogValueError
+from ._arguments import check_call, prepare
+from ._data.arrays import device_of
+from ._data.blocks import Blocks, as_blocks
+from ._data.mesh import checked_points_on_mesh, sharding_of
+from ._data.points import Data, checked_points
+from ._model.curve import Curve
+from ._model.function import curve_and_identity
+from ._model.sharded import sharded_problem
+from ._program.listeners import Listeners
+from ._program.program import Inputs, minimizer, program_of, run_with_listeners
+from ._program.streaming import solve_in_blocks
+from ._result import MESSAGES, Fit, Lazy, fit_result
+from ._solver.losses import Loss
+from ._solver.solver import MAX_NFEV, Problem, Solution
 
 
 @driver
@@ -66,42 +60,42 @@ def curve_fit(
     dtype: Any = np.float64,
     **unknown: Any,
 ) -> Fit:
-    """Fit a function to data, by nonlinear least squares.
+    """Fit a function to data by nonlinear least squares.
 
-    Arguments and results are those of `scipy.optimize.curve_fit`; what it returns is `(popt,
-    pcov)`, and also has `.cost`, `.perr`, `.nit`, `.message`, ... The model is a function of JAX,
-    and is compiled once, whatever the length of the data. Everything is computed in 64 bits,
-    whatever the settings of JAX are.
+    Arguments and results are those of `scipy.optimize.curve_fit`. It returns `(popt, pcov)`, which
+    also has `.cost`, `.perr`, `.nit`, `.message`, ... The model is a JAX function, and is compiled
+    once, whatever the length of the data. Everything is computed in 64 bits, whatever the settings
+    of JAX are.
 
     Args:
-        f: The model: `f(x, a, b, ...)`, or `f(x, params)` if `p0` is a pytree, as a dictionary is.
+        f: The model: `f(x, a, b, ...)`, or `f(x, params)` if `p0` is a pytree such as a dictionary.
         xdata: The independent variable, with the points along the last axis.
-        ydata: What was measured.
-        p0: Where to begin; ones, if it is not given.
+        ydata: The measured values.
+        p0: Where to start; ones, if it is not given.
         sigma: The errors of `ydata`, or their covariance matrix.
-        absolute_sigma: Whether `sigma` is meant as it is, and not only up to a factor.
+        absolute_sigma: Whether `sigma` is absolute, and not only known up to a factor.
         check_finite: Whether to refuse data that are not finite.
         bounds: Lower and upper bounds of the parameters.
-        method: "trf" or "lm"; "lm" knows no bounds.
+        method: "trf" or "lm"; "lm" takes no bounds.
         jac: The Jacobian of the model, `jac(x, a, b, ...)`. Without it, JAX differentiates.
         loss: "linear", "soft_l1", "huber", "cauchy", "arctan", or a function of z.
-        f_scale: The residual at which a loss begins to count less.
+        f_scale: The residual from which on a robust loss counts less.
         x_scale: The scales of the parameters, or "jac".
-        ftol: Ends it when the cost changes by less than this, relatively.
-        xtol: Ends it when the parameters do.
-        gtol: Ends it when the residuals are as good as orthogonal to the model's derivatives.
-        max_nfev: How often to evaluate the model, at most.
-        nan_policy: "raise", or "omit" for points that are not a number.
+        ftol: Stop when the relative change of the cost is below this.
+        xtol: Stop when the relative change of the parameters is below this.
+        gtol: Stop when the cosine between the residuals and each column of the Jacobian is.
+        max_nfev: The largest number of evaluations of the model.
+        nan_policy: "raise", or "omit" to leave out points that are NaN.
         full_output: Return `(popt, pcov, infodict, mesg, ier)`.
         verbose: 1 prints every 10th iteration, 2 all of them.
         callback: Gets the entries of all iterations, as with `spoolax.tap`.
         logger: Any logger of spoolax, which gets them as well.
         history: Keep them, as `.history`.
-        pointwise: Whether the model looks at each point by itself, so that data can be padded, and
-            gone through in blocks. Without it, that is proved for models of common operations, and
-            not assumed for others.
+        pointwise: Whether the model looks at each point by itself, so that data can be padded and
+            cut into blocks. Without it, that is proved for models of common operations, and not
+            assumed for others.
         dtype: The precision: float64 or float32.
-        unknown: Nothing: others are refused, with a hint.
+        unknown: Refused, with a hint.
 
     Examples:
         >>> import spoolax, jax.numpy as jnp, numpy as np
@@ -111,114 +105,100 @@ def curve_fit(
         >>> popt.round(6).tolist()
         [2.5, 1.3, 0.5]
     """
-    refuse("curve_fit", unknown)
-    dtype = checked_dtype(dtype)
-    outside_of_traces("curve_fit", xdata, ydata, p0, sigma)
+    check_call("curve_fit", unknown, xdata, ydata, p0, sigma)
     listeners = Listeners(verbose, callback, logger, history)
-    parameters = parameters_of(f, p0, dtype)
-    count = len(parameters.names)
-    start, low, high = checked_start(parameters, bounds)
-    method = checked_method(method, low is not None, "lm")
-    curve, seen = curve_of(f, checked_jac(jac), loss, parameters.structure)
-    blocks = blocks_of(xdata, ydata, sigma, dtype, check_finite, nan_policy)
+    setup = prepare(
+        f,
+        p0,
+        bounds=bounds,
+        method=method,
+        jac=jac,
+        f_scale=f_scale,
+        x_scale=x_scale,
+        ftol=ftol,
+        xtol=xtol,
+        gtol=gtol,
+        max_nfev=max_nfev,
+        dtype=dtype,
+    )
+    inputs, scale = setup.inputs, setup.f_scale
+    curve, key = curve_and_identity(f, setup.jac, loss, setup.parameters.structure)
+    blocks = as_blocks(xdata, ydata, sigma, setup.dtype, check_finite, nan_policy)
     mesh = sharding_of(ydata)
     device = None if blocks or mesh else device_of(xdata, ydata)
-    tolerances = ftol, xtol, gtol
-    given = arguments_of(None, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
-    scale = checked_f_scale(f_scale, dtype)
     on_device = contextlib.nullcontext() if device is None else jax.default_device(device)
-    with jax.enable_x64(dtype == np.float64), on_device:  # Whatever the settings are.
-        final = curve.final
-        if mesh:
-            solver = solver_of(on_mesh(curve, mesh), final and on_mesh(final, mesh))
-        else:
-            solver = solver_of(curve.problem, final and final.problem)
-        program = program_of((seen, mesh), solver)
-        if blocks and blocks.optional:
-            apart = keeps_apart(program, curve, xdata, given.start, pointwise)
-            blocks = blocks if apart else None
+    with setup.x64(), on_device:
+        program = program_of((key, mesh), _solver_on(curve, mesh))
+        if blocks and blocks.in_memory:
+            is_pointwise = program.is_pointwise(curve, xdata, inputs.start, pointwise)
+            blocks = blocks if is_pointwise else None
         if blocks:
             if full_output:
-                raise LogValueError("`full_output` is for data in memory, not for blocks of them.")
-            found = solve_streamed(program, curve, blocks, given, scale, listeners, pointwise)
-            points, later = blocks.points, blocks.later(found, final is None)
-            see_enough_points(points, count, method)
+                raise LogValueError("`full_output` needs data in memory, not blocks of them.")
+            found = solve_in_blocks(program, curve, blocks, inputs, scale, listeners, pointwise)
+            points, lazy = blocks.points, _lazy_of_blocks(blocks, curve, found)
+            setup.check_enough_points(points)
         else:
-            about = xdata, ydata, sigma, scale, check_finite, nan_policy
-            data = points_on_mesh(*about, mesh) if mesh else checked_points(*about)
+            given = xdata, ydata, sigma, scale, check_finite, nan_policy
+            data = checked_points_on_mesh(*given, mesh) if mesh else checked_points(*given)
             points = int(data.points)
-            see_enough_points(points, count, method)
+            setup.check_enough_points(points)
+            about = curve, data.x, inputs.start, pointwise
             if mesh:
-                see_that_it_keeps_apart(program, curve, data.x, given.start, pointwise)
+                program.check_pointwise(*about)
                 ready = data
+            elif program.is_pointwise(*about) and data.cholesky is None:
+                ready = data.padded()
             else:
-                apart = keeps_apart(program, curve, data.x, given.start, pointwise)
-                alone = apart and data.factor is None
-                ready = padded_data(data) if alone else data._replace(points=None)
-            found = solved(program, given._replace(data=ready), listeners)
-            later = later_of(curve, data, found)
+                ready = data._replace(points=None)
+            found = run_with_listeners(program, inputs._replace(data=ready), listeners)
+            lazy = _lazy_of_points(data, curve, found)
     kept = listeners.finish()
-    fit = result_of(found, parameters, points, absolute_sigma, kept, later, (low, high))
-    if fit.status == MAXIMUM:
+    fit = fit_result(found, setup.parameters, points, absolute_sigma, kept, lazy, setup.bounds)
+    if fit.status == MAX_NFEV:
+        most = int(inputs.solver.tolerances.max_nfev)
         raise RuntimeError(
-            f"Optimal parameters not found: {MESSAGES[MAXIMUM]} (`max_nfev` is {given.most}.)"
+            f"Optimal parameters not found: {MESSAGES[MAX_NFEV]} (`max_nfev` is {most}.)"
         )
-    return full(fit) if full_output else fit
+    return _with_full_output(fit) if full_output else fit
 
 
-def see_enough_points(points: int, parameters: int, method: str) -> None:
-    if method == "lm" and points < parameters:
-        raise LogTypeError(
-            f"Improper input: func input vector length N={parameters} must not exceed func output "
-            f"vector length M={points}"
-        )
+def _solver_on(curve: Curve, mesh: NamedSharding | None) -> Callable[[Inputs], Solution]:
+    """Return what solves the problem of a curve and of data, which may be on a mesh."""
+
+    def problem(curve: Curve) -> Callable[[Data], Problem]:
+        return curve.problem if mesh is None else sharded_problem(curve, mesh)
+
+    return minimizer(problem(curve), None if curve.final is None else problem(curve.final))
 
 
-def checked_points(
-    xdata: Any,
-    ydata: Any,
-    sigma: Any,
-    f_scale: Any,
-    check_finite: bool,
-    nan_policy: str | None,
-) -> Data:
-    """The data, as arrays on the host."""
-    x, y = checked_data(xdata, ydata, f_scale.dtype)
-    x, y, sigma = finite(x, y, sigma, check_finite, nan_policy)
-    if not y.size:
-        raise LogValueError("`ydata` must not be empty!")
-    weights, factor = weights_of(sigma, len(y), f_scale.dtype)
-    return Data(x, y, weights, np.int32(len(y)), factor, f_scale)
+def _lazy_of_blocks(blocks: Blocks, curve: Curve, found: Solution) -> Lazy:
+    """Return the attributes of a result that are computed when they are asked for."""
+    return {"rsquared": lambda: blocks.rsquared(found.cost) if curve.final is None else math.nan}
 
 
-def padded_data(data: Data) -> Data:
-    """Data of a length that there is a program for."""
-    length = bucket(len(data.y))
-    return data.mapped(lambda a: padded(a, length))
-
-
-def later_of(curve: Curve, data: Data, found: Solution) -> dict[str, Callable[[], Any]]:
-    """What is computed when somebody asks for it."""
+def _lazy_of_points(data: Data, curve: Curve, found: Solution) -> Lazy:
+    """Return the attributes of a result that are computed when they are asked for."""
 
     @functools.cache
     def details() -> list[Any]:
         with jax.enable_x64(found.x.dtype == np.float64):
-            return [np.asarray(a) for a in jax.jit(curve.details)(found.x, data)]
+            return [np.asarray(a) for a in jax.jit(curve.residuals_and_jacobian)(found.x, data)]
 
     def rsquared() -> float:
-        squares = 2 * found.cost if curve.loss is LOSSES["linear"] else np.sum(details()[0] ** 2)
+        squares = 2 * found.cost if curve.final is None else np.sum(details()[0] ** 2)
         y, weights = np.asarray(data.y), data.weights
-        if data.factor is not None:
-            y = np.linalg.solve(data.factor, y)
-        by = np.ones_like(y) if weights is None else np.asarray(weights) ** 2
-        total = np.sum(by * (y - np.average(y, weights=by)) ** 2)
-        return float(1 - squares / total) if total > 0 else float("nan")
+        if data.cholesky is not None:
+            y = np.linalg.solve(data.cholesky, y)
+        squared = np.ones_like(y) if weights is None else np.asarray(weights) ** 2
+        total = np.sum(squared * (y - np.average(y, weights=squared)) ** 2)
+        return float(1 - squares / total) if total > 0 else math.nan
 
     return {"fun": lambda: details()[0], "jac": lambda: details()[1], "rsquared": rsquared}
 
 
-def full(fit: Fit) -> Fit:
-    """The five values that SciPy returns with `full_output`."""
+def _with_full_output(fit: Fit) -> Fit:
+    """Return the five values that SciPy returns with `full_output`."""
     info = {
         "nfev": fit.nfev,
         "fvec": fit.fun,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,25 +13,16 @@ import numpy as np
 
 from .._listen.drivers import driver
 from ..errors import LogTypeError, LogValueError
-from ._arguments import (
-    arguments_of,
-    checked_dtype,
-    checked_f_scale,
-    checked_jac,
-    checked_method,
-    checked_start,
-    outside_of_traces,
-    refuse,
-)
-from ._descent import Problem, Solution, descend
-from ._identity import identity
-from ._listen import Listeners
-from ._loss import Loss, as_squares, checked_loss
-from ._model import explained
-from ._parameters import Structure, parameters_of
-from ._program import Arguments, program_of, solved
-from ._result import Fit, result_of
-from ._solve import differentiated, problems_of
+from ._arguments import check_call, prepare
+from ._model.function import with_clear_errors
+from ._model.identity import identity
+from ._model.parameters import Structure
+from ._program.listeners import Listeners
+from ._program.program import Inputs, program_of, run_with_listeners
+from ._result import Fit, Lazy, fit_result
+from ._solver.losses import Loss, as_least_squares, checked_loss
+from ._solver.residuals import residual_problem, value_and_derivatives
+from ._solver.solver import Solution, minimize
 
 
 @driver
@@ -57,34 +49,34 @@ def least_squares(
     dtype: Any = np.float64,
     **unknown: Any,
 ) -> Fit:
-    """Minimize the sum of the squares of residuals.
+    """Minimize the sum of squares of residuals.
 
-    Arguments and results are those of `scipy.optimize.least_squares`; what it returns is the
-    result of `curve_fit`: a pair of the solution and its covariance (for residuals whose errors
-    are one), with `.x`, `.cost`, `.fun`, `.jac`, ... It does not raise an error if `max_nfev` is
-    exceeded: `.success` says so. Data that are given as `args` may change without compiling anew.
+    Arguments and results are those of `scipy.optimize.least_squares`. It returns a result like that
+    of `curve_fit`: a pair of the solution and its covariance (for residuals with errors of one),
+    with `.x`, `.cost`, `.fun`, `.jac`, ... It does not raise if `max_nfev` is exceeded: see
+    `.success`. Arrays passed as `args` may change without compiling again.
 
     Args:
-        fun: The residuals: `fun(x, *args, **kwargs)`, a function of JAX.
-        x0: Where to begin: numbers, or any pytree of them.
+        fun: The residuals, `fun(x, *args, **kwargs)`: a JAX function.
+        x0: Where to start: numbers, or any pytree of them.
         jac: The Jacobian, `jac(x, *args, **kwargs)`. Without it, JAX differentiates.
         bounds: Lower and upper bounds of x.
-        method: "trf" or "lm"; "lm" knows no bounds.
-        ftol: Ends it when the cost changes by less than this, relatively.
-        xtol: Ends it when x does.
-        gtol: Ends it when the residuals are as good as orthogonal to their derivatives.
+        method: "trf" or "lm"; "lm" takes no bounds.
+        ftol: Stop when the relative change of the cost is below this.
+        xtol: Stop when the relative change of x is below this.
+        gtol: Stop when the cosine between the residuals and each column of the Jacobian is.
         x_scale: The scales of x, or "jac".
         loss: "linear", "soft_l1", "huber", "cauchy", "arctan", or a function of z.
-        f_scale: The residual at which a loss begins to count less.
-        max_nfev: How often to evaluate the residuals, at most.
+        f_scale: The residual from which on a robust loss counts less.
+        max_nfev: The largest number of evaluations of the residuals.
         verbose: 1 prints every 10th iteration, 2 all of them.
         args: More arguments of `fun`.
-        kwargs: More arguments of `fun`, by their names.
+        kwargs: More arguments of `fun`, by name.
         callback: Gets the entries of all iterations, as with `spoolax.tap`.
         logger: Any logger of spoolax, which gets them as well.
         history: Keep them, as `.history`.
         dtype: The precision: float64 or float32.
-        unknown: Nothing: others are refused, with a hint.
+        unknown: Refused, with a hint.
 
     Examples:
         >>> import spoolax, jax.numpy as jnp
@@ -93,84 +85,91 @@ def least_squares(
         >>> spoolax.fit.least_squares(rosenbrock, [2.0, 2.0]).x.round(6).tolist()
         [1.0, 1.0]
     """
-    refuse("least_squares", unknown)
-    dtype = checked_dtype(dtype)
-    outside_of_traces("least_squares", x0, args, kwargs)
+    check_call("least_squares", unknown, x0, args, kwargs)
     listeners = Listeners(verbose, callback, logger, history)
     if x0 is None:
-        raise LogTypeError("`x0` says where to begin: numbers.")
-    parameters = parameters_of(None, x0, dtype)
-    start, low, high = checked_start(parameters, bounds)
-    method = checked_method(method, low is not None, "trf")
-    jac = checked_jac(jac)
-    dynamic, static = _split(
-        (args if isinstance(args, tuple) else (args,), dict(kwargs or {})), dtype
+        raise LogTypeError("`x0` must be numbers to start from, not None.")
+    setup = prepare(
+        None,
+        x0,
+        bounds=bounds,
+        method="trf" if method is None else method,
+        jac=jac,
+        f_scale=f_scale,
+        x_scale=x_scale,
+        ftol=ftol,
+        xtol=xtol,
+        gtol=gtol,
+        max_nfev=max_nfev,
+        dtype=dtype,
     )
-    problem = _Residuals(fun, jac, checked_loss(loss), parameters.structure, static)
-    seen = identity((fun, jac, loss, static[1]))
-    key = "residuals", seen, static[0], parameters.structure
-    data = dynamic, checked_f_scale(f_scale, dtype)
-    tolerances = ftol, xtol, gtol
-    given = arguments_of(data, start, low, high, x_scale, tolerances, max_nfev, method, dtype)
-    with jax.enable_x64(dtype == np.float64):
-        program = program_of(key, problem.solve)
-        count = jax.eval_shape(problem.residuals(dynamic), given.start).shape[0]
+    structure = setup.parameters.structure
+    args = args if isinstance(args, tuple) else (args,)
+    arrays, static = _partition((args, dict(kwargs or {})), setup.dtype)
+    residuals = _Residuals(fun, setup.jac, checked_loss(loss), structure, static)
+    key = "residuals", identity((fun, setup.jac, loss, static[1])), static[0], structure
+    inputs = setup.inputs._replace(data=(arrays, setup.f_scale))
+    with setup.x64():
+        program = program_of(key, residuals.solve)
+        count = jax.eval_shape(residuals.function(arrays), inputs.start).shape[0]
         if not count:
             raise LogValueError("`fun` returns no residuals.")
-        if method == "lm" and count < len(start):
+        if setup.method == "lm" and count < len(inputs.start):
             raise LogValueError(
                 "Method 'lm' doesn't work when the number of residuals is less than the number of "
                 "variables."
             )
-        found = solved(program, given, listeners)
+        found = run_with_listeners(program, inputs, listeners)
 
     @functools.cache
     def details() -> tuple[Any, Any]:
-        with jax.enable_x64(dtype == np.float64):
-            f, jacobian = jax.jit(problem.details)(found.x, data)
+        with setup.x64():
+            f, jacobian = jax.jit(residuals.residuals_and_jacobian)(found.x, inputs.data)
             return np.asarray(f), np.asarray(jacobian)
 
-    later = {
+    lazy: Lazy = {
         "fun": lambda: details()[0],
         "jac": lambda: details()[1],
-        "rsquared": lambda: float("nan"),
+        "rsquared": lambda: math.nan,
     }
     kept = listeners.finish()
-    return result_of(found, parameters, count, True, kept, later, (low, high), "residuals")
+    return fit_result(found, setup.parameters, count, True, kept, lazy, setup.bounds, "residuals")
 
 
 class _Residuals:
-    """The user's function, with what is static to it."""
+    """The user's function, with its static arguments."""
 
     def __init__(
         self, fun: Any, jac: Any, loss: Loss, structure: Structure | None, static: Any
     ) -> None:
-        self._fun, self._jac = explained(fun, "The function"), jac and explained(jac, "`jac`")
+        self._fun = with_clear_errors(fun, "The function")
+        self._jac = jac and with_clear_errors(jac, "`jac`")
         self._loss, self._structure, self._static = loss, structure, static
 
-    def residuals(self, dynamic: Any) -> Callable[[Any], Any]:
-        return lambda x: _flat(self._call(self._fun, x, dynamic), x)
+    def function(self, arrays: Any) -> Callable[[Any], Any]:
+        """Return all residuals as a function of x alone."""
+        return lambda x: _flat(self._call(self._fun, x, arrays), x)
 
-    def problems(self, data: Any) -> tuple[Problem, Problem | None]:
-        dynamic, f_scale = data
-        return problems_of(self.residuals(dynamic), self._jacobian(dynamic), self._loss, f_scale)
+    def solve(self, inputs: Inputs) -> Solution:
+        """Solve the problem, given the arrays among the arguments."""
+        arrays, f_scale = inputs.data
+        fun, jac = self.function(arrays), self._jacobian(arrays)
+        problem, final = residual_problem(fun, jac, self._loss, f_scale)
+        return minimize(problem, inputs.start, inputs.solver, final)
 
-    def solve(self, given: Arguments) -> Solution:
-        problem, final = self.problems(given.data)
-        return descend(problem, given.start, given.how(), final)
+    def residuals_and_jacobian(self, x: Any, data: Any) -> tuple[Any, Any]:
+        """Return all residuals, and the Jacobian of the least-squares problem."""
+        arrays, f_scale = data
+        f, derivatives = value_and_derivatives(self.function(arrays), self._jacobian(arrays), x)
+        return f, as_least_squares(self._loss, f, derivatives, f_scale, exact=True)[1][:-1].T
 
-    def details(self, x: Any, data: Any) -> tuple[Any, Any]:
-        dynamic, f_scale = data
-        f, slopes = differentiated(self.residuals(dynamic), self._jacobian(dynamic), x)
-        return f, as_squares(self._loss, f, slopes, f_scale, exact=True)[1][:-1].T
-
-    def _jacobian(self, dynamic: Any) -> Callable[[Any], Any] | None:
+    def _jacobian(self, arrays: Any) -> Callable[[Any], Any] | None:
         if self._jac is None:
             return None
-        return lambda x: jnp.asarray(self._call(self._jac, x, dynamic), x.dtype)
+        return lambda x: jnp.asarray(self._call(self._jac, x, arrays), x.dtype)
 
-    def _call(self, f: Callable[..., Any], x: Any, dynamic: Any) -> Any:
-        args, kwargs = _joined(dynamic, self._static)
+    def _call(self, f: Callable[..., Any], x: Any, arrays: Any) -> Any:
+        args, kwargs = _combine(arrays, self._static)
         return f(x if self._structure is None else self._structure.unflatten(x), *args, **kwargs)
 
 
@@ -178,13 +177,13 @@ def _flat(out: Any, x: Any) -> Any:
     out = jnp.atleast_1d(jnp.asarray(out))
     if out.ndim > 1:
         raise LogValueError(
-            f"`fun` must return at most 1-d array_like, but it returned one of {out.shape}."
+            f"`fun` must return at most 1-d array_like, but it returned shape {out.shape}."
         )
     return out.astype(x.dtype)
 
 
-def _split(tree: Any, dtype: Any) -> tuple[list[Any], Any]:
-    """The arrays among arguments, and all the rest, which can be hashed."""
+def _partition(tree: Any, dtype: Any) -> tuple[list[Any], Any]:
+    """Return the arrays among arguments, and all the rest, which can be hashed."""
     leaves, structure = jax.tree.flatten(tree)
     arrays: list[Any] = []
     rest: list[Any] = []
@@ -193,12 +192,13 @@ def _split(tree: Any, dtype: Any) -> tuple[list[Any], Any]:
             array = np.asarray(leaf)
             arrays.append(array.astype(dtype) if array.dtype.kind == "f" else array)
             rest.append(None)
-        else:  # Whole numbers may be sizes, or powers.
+        else:  # Integers may be sizes, or powers.
             rest.append((leaf,))
     return arrays, (structure, tuple(rest))
 
 
-def _joined(arrays: list[Any], static: Any) -> Any:
+def _combine(arrays: list[Any], static: Any) -> Any:
+    """Undo `_partition`."""
     structure, rest = static
     following = iter(arrays)
     return jax.tree.unflatten(

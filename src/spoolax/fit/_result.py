@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
+import jax
 import numpy as np
 
 from ..errors import LogValueError
-from ._descent import BAD, MAXIMUM, Solution
-from ._parameters import Parameters
+from ._covariance import covariance_of, regular_covariance_of, warn_of_covariance
+from ._model.parameters import Parameters, Structure
+from ._solver.bounds import Bounds
+from ._solver.solver import MAX_NFEV, NOT_FINITE, Solution
+
+Lazy = dict[str, Callable[[], Any]]  # Attributes that are computed when they are asked for.
 
 MESSAGES = {
     -1: "Residuals are not finite in the initial point.",
@@ -22,8 +26,8 @@ MESSAGES = {
 }
 
 
-class Pair(tuple[Any, ...]):
-    """A tuple that has attributes, which go with it into copies."""
+class TupleWithAttributes(tuple[Any, ...]):
+    """A tuple that also has attributes, which are kept in copies."""
 
     def __new__(cls, values: tuple[Any, ...], **about: Any) -> Self:
         self = super().__new__(cls, values)
@@ -34,10 +38,10 @@ class Pair(tuple[Any, ...]):
         return (tuple(self),)
 
 
-class Fit(Pair):
+class Fit(TupleWithAttributes):
     """`(popt, pcov)`, and more: `x`, `cost`, `fun`, `jac`, `grad`, `perr`, `rsquared`, ...
 
-    `fun` and `jac` are computed when somebody asks for them, since they are as long as the data.
+    `fun` and `jac` are computed when they are asked for, as they are as long as the data.
 
     Examples:
         >>> import spoolax, numpy as np
@@ -72,22 +76,22 @@ class Fit(Pair):
     history: Any
 
     def __getattr__(self, name: str) -> Any:
-        later = vars(self).get("_later", {})
-        if name not in later:
+        lazy: Lazy = vars(self).get("_lazy", {})
+        if name not in lazy:
             why = (
                 ": it is not kept for data in blocks, or in copies"
                 if name in ("fun", "jac")
                 else ""
             )
-            raise AttributeError(f"A fit has no `{name}`{why}.")
-        vars(self)[name] = later[name]()
+            raise AttributeError(f"This fit has no `{name}`{why}.")
+        vars(self)[name] = lazy[name]()
         return vars(self)[name]
 
     def __getitem__(self, key: Any) -> Any:
         return getattr(self, key) if isinstance(key, str) else super().__getitem__(key)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "rsquared": self.rsquared, "_later": {}}  # Functions stay here.
+        return {**vars(self), "rsquared": self.rsquared, "_lazy": {}}  # Functions are not copied.
 
     @property
     def perr(self) -> Any:
@@ -118,30 +122,78 @@ class Fit(Pair):
         return "\n".join([head, *rows, f"cost {self.cost:.6g}{fits}"])
 
 
-def result_of(
+class BatchFit(TupleWithAttributes):
+    """`(popt, pcov)` of many fits along the first axis; also `cost`, `status`, `success`, ...
+
+    Examples:
+        >>> import spoolax, numpy as np
+        >>> x = np.arange(5.0)
+        >>> ys = np.array([[2.0], [3.0]]) * x
+        >>> spoolax.fit.curve_fit_batch(lambda x, a: a * x, x, ys)
+        BatchFit: 2 fits of 5 points and 1 parameters, 2 converged, at most 3 evaluations
+    """
+
+    names: tuple[str, ...]
+    points: Any
+    x: Any
+    cost: Any
+    optimality: Any
+    nfev: Any
+    nit: Any
+    status: Any
+    history: Any
+
+    @property
+    def success(self) -> Any:
+        """Which fits have converged."""
+        return self.status > 0
+
+    @property
+    def message(self) -> list[str]:
+        """Why each fit ended."""
+        few = "There are fewer points than parameters."
+        pairs = zip(self.status, self.points, strict=True)
+        least = len(self.names)
+        return [few if s < 0 and n < least else MESSAGES[int(s)] for s, n in pairs]
+
+    @property
+    def perr(self) -> Any:
+        """The standard errors of the parameters."""
+        return np.sqrt(np.diagonal(self[1], axis1=1, axis2=2))
+
+    def __repr__(self) -> str:
+        least, most = np.min(self.points), np.max(self.points)
+        points = f"{most}" if least == most else f"{least} to {most}"
+        return (
+            f"BatchFit: {len(self.x)} fits of {points} points and {len(self.names)} parameters, "
+            f"{int(np.sum(self.success))} converged, at most {int(np.max(self.nfev))} evaluations"
+        )
+
+
+def fit_result(
     found: Solution,
     parameters: Parameters,
     points: int,
     absolute: bool,
     history: Any,
-    later: dict[str, Callable[[], Any]],
-    limits: tuple[Any, Any],
+    lazy: Lazy,
+    bounds: Bounds | None,
     counted: str = "points",
 ) -> Fit:
-    """The result of a fit; `absolute` says that the errors of the data are known."""
+    """Return the result of a fit; `absolute` says that the errors of the data are known."""
     n, status = len(found.x), int(found.status)
-    if status == BAD:
+    if status == NOT_FINITE:
         raise LogValueError(
-            f"{MESSAGES[BAD]} The model, or its derivative, is inf or NaN at "
+            f"{MESSAGES[NOT_FINITE]} The model, or its derivative, is inf or NaN at "
             + ", ".join(f"{a}={x:.6g}" for a, x in zip(parameters.names, found.x, strict=True))
         )
     r, q = found.r[:n, :n], found.r[:n, n]
-    covariance, loose = covariance_of(r, max(points, n))
-    if not absolute and not loose:
+    covariance, undetermined = covariance_of(r, max(points, n))
+    if not absolute and not undetermined:
         covariance = covariance * (2 * found.cost / (points - n) if points > n else np.inf)
-    if status != MAXIMUM and (loose or (points <= n and not absolute)):
-        which = ", ".join(parameters.names[i] for i in loose)
-        warn_of_covariance(f": the data do not determine {which}" if loose else "", 4)
+    if status != MAX_NFEV and (undetermined or (points <= n and not absolute)):
+        which = ", ".join(parameters.names[i] for i in undetermined)
+        warn_of_covariance(f": the data do not determine {which}" if undetermined else "", 4)
         covariance = np.full((n, n), np.inf)
     structure = parameters.structure
     return Fit(
@@ -153,7 +205,7 @@ def result_of(
         cost=float(found.cost),
         grad=r.T @ q,
         optimality=float(found.optimality),
-        active_mask=_active(found.x, *limits),
+        active_mask=_active_mask(found.x, bounds),
         nfev=int(found.nfev),
         njev=int(found.nfev),
         nit=int(found.nit),
@@ -161,54 +213,70 @@ def result_of(
         history=history,
         qtf=q,
         r=r,
-        _later=later,
+        _lazy=lazy,
     )
 
 
-def _active(x: Any, low: Any, high: Any) -> Any:
-    """Which parameters are at a bound: -1 at the lower, 1 at the upper one."""
+def _active_mask(x: Any, bounds: Bounds | None) -> Any:
+    """Return -1 for parameters at their lower bound, 1 for those at the upper one, else 0."""
     mask = np.zeros(len(x), int)
-    if low is not None:
+    if bounds is not None:
         near = 1e-8 * np.maximum(1, np.abs(x))
-        mask[x - low < near] = -1
-        mask[high - x < near] = 1
+        mask[x - bounds.low < near] = -1
+        mask[bounds.high - x < near] = 1
     return mask
 
 
-def covariance_of(r: Any, rows: int) -> tuple[Any, list[int]]:
-    """The inverse of R^T R, and which parameters it leaves undetermined."""
-    quick, regular = regular_covariance_of(r, rows)
-    if regular:
-        return quick, []
-    norms = _norms(r)
-    _, s, vt = np.linalg.svd(r / norms)
-    kept = s > np.finfo(r.dtype).eps * rows * s[0]
-    free = np.abs(vt[~kept]).max(0) if not kept.all() else np.zeros(len(s))
-    inverse = (vt[kept].T / s[kept] ** 2) @ vt[kept]
-    return inverse / np.outer(norms, norms), [int(i) for i in np.flatnonzero(free > 1e-3)]
+def batch_result(
+    found: Solution, parameters: Parameters, points: Any, method: str, absolute: bool, history: Any
+) -> BatchFit:
+    """Return the result of many fits, of which each has its own number of points."""
+    least = len(parameters.names) if method == "lm" else 1
+    found = found._replace(status=np.where(points < least, NOT_FINITE, found.status))
+    structure = parameters.structure
+    return BatchFit(
+        (
+            found.x if structure is None else _unflatten_all(structure, found.x),
+            _covariances(found, points, absolute),
+        ),
+        names=parameters.names,
+        points=points,
+        x=found.x,
+        cost=found.cost,
+        optimality=found.optimality,
+        nfev=found.nfev,
+        nit=found.nit,
+        status=found.status,
+        history=history,
+    )
 
 
-def regular_covariance_of(r: Any, rows: Any) -> tuple[Any, Any]:
-    """The inverse of R^T R, and whether R is far from singular, so that it is right; or of many."""
-    norms, n = _norms(r), r.shape[-1]
-    scaled = r / norms[..., None, :]  # So that units do not matter.
-    regular = np.asarray(np.diagonal(scaled, axis1=-2, axis2=-1).all(-1))
-    inverse = np.linalg.inv(np.where(regular[..., None, None], scaled, np.eye(n, dtype=r.dtype)))
-    size = np.sqrt(n * (inverse * inverse).sum((-2, -1)))
-    regular = regular & (size * np.finfo(r.dtype).eps * rows < 0.01)
-    inverse /= norms[..., :, None]
-    return inverse @ np.swapaxes(inverse, -2, -1), regular
+def _unflatten_all(structure: Structure, x: Any) -> Any:
+    """Return the user's parameters of all fits, along a new first axis of each leaf."""
+    each = [structure.unflatten(row) for row in x]
+    leaves = [jax.tree.leaves(one) for one in each]
+    return jax.tree.unflatten(
+        jax.tree.structure(each[0]), [np.stack(a) for a in zip(*leaves, strict=True)]
+    )
 
 
-def _norms(r: Any) -> Any:
-    norms = np.sqrt((r * r).sum(-2))
-    norms[norms == 0] = 1
-    return norms
-
-
-def warn_of_covariance(what: str, stacklevel: int) -> None:
-    """Warn as SciPy does."""
-    from scipy.optimize import OptimizeWarning  # It takes a while to import.
-
-    message = f"Covariance of the parameters could not be estimated{what}."
-    warnings.warn(message, OptimizeWarning, stacklevel=stacklevel)
+def _covariances(found: Solution, points: Any, absolute: bool) -> Any:
+    """Return the covariance of each fit; inf where the data do not determine all parameters."""
+    n = found.x.shape[1]
+    r = found.r[:, :n, :n]
+    covariance, regular = regular_covariance_of(r, np.maximum(points, n))
+    failed = found.status < 0
+    undetermined = 0
+    for i in np.flatnonzero(~regular & ~failed):
+        covariance[i], free = covariance_of(r[i], max(points[i], n))
+        if free:
+            covariance[i], undetermined = np.inf, undetermined + 1
+    if not absolute:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            factor = 2 * found.cost / np.maximum(points - n, 1)
+            covariance *= factor[:, None, None]
+        failed |= points <= n
+    covariance[failed] = np.inf
+    if undetermined:
+        warn_of_covariance(f" for {undetermined} of the fits", 5)
+    return covariance

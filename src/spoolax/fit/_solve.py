@@ -1,19 +1,18 @@
-"""The solver: nonlinear least squares in one loop that compiles, and logs its own iterations."""
+"""`solve`: the solver as a traced function, for use inside `jit` and `vmap`."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from ..errors import LogValueError
-from ._bounds import Bounds
-from ._descent import Descent, Problem, Solution, Tolerances, descend
-from ._loss import LOSSES, Loss, as_squares, checked_loss
-from ._triangular import factor
+from ._arguments import bounds_pair, checked_jac, is_scale_from_jacobian
+from ._solver.bounds import Bounds
+from ._solver.losses import Loss, checked_loss
+from ._solver.residuals import residual_problem
+from ._solver.solver import Solution, Solver, Tolerances, minimize
 
 
 def solve(
@@ -30,10 +29,11 @@ def solve(
     gtol: Any = 1e-8,
     max_nfev: Any = 1000,
 ) -> Solution:
-    """Minimize the sum of the squares of residuals: a traced function, for `jit` and `vmap`.
+    """Minimize the sum of squares of residuals: a function to trace, for `jit` and `vmap`.
 
-    It logs "cost", "reduction", "step_norm" and "optimality" of every iteration; `spool` or `tap`
-    it to see them. The precision is that of `x0`.
+    It logs "cost", "reduction", "step_norm", "optimality" and "nfev" of every iteration; `spool` or
+    `tap` it to see them. The precision is that of `x0`. Arguments mean what they mean to
+    `least_squares`, but may be traced, so their values are not checked.
 
     Examples:
         >>> import jax, jax.numpy as jnp, spoolax
@@ -51,42 +51,14 @@ def solve(
     x0 = x0 if jnp.issubdtype(x0.dtype, jnp.floating) else x0.astype(float)
     if x0.ndim != 1:
         raise LogValueError(
-            f"`x0` has the shape {x0.shape}; it is one row of numbers. For more of them, use "
+            f"`x0` has shape {x0.shape}, but it must be one row of numbers. For several, use "
             "`jax.vmap`; for other structures, `jax.flatten_util.ravel_pytree`."
         )
-    problem, final = problems_of(fun, jac, checked_loss(loss), f_scale)
-    limits = None if bounds is None else Bounds(*(jnp.broadcast_to(b, x0.shape) for b in bounds))
-    fixed = None if isinstance(x_scale, str) else 1 / jnp.broadcast_to(x_scale, x0.shape)
-    how = Descent(limits, fixed, Tolerances(ftol, xtol, gtol, max_nfev))
-    return descend(problem, x0, how, final)
-
-
-def problems_of(
-    fun: Callable[..., Any], jac: Callable[..., Any] | None, loss: Loss, f_scale: Any
-) -> tuple[Problem, Problem | None]:
-    """The problem of a function that returns all residuals; and of its result, if different."""
-
-    def problem(x: Any, exact: bool = False) -> tuple[Any, Any]:
-        f, slopes = differentiated(fun, jac, x)
-        costs, columns = as_squares(loss, f, slopes, f_scale, exact)
-        return jnp.sum(costs), factor(columns)
-
-    final = functools.partial(problem, exact=True)
-    return problem, None if loss is LOSSES["linear"] else final
-
-
-def differentiated(
-    fun: Callable[[Any], Any], jac: Callable[[Any], Any] | None, x: Any
-) -> tuple[Any, Any]:
-    """Residuals, and their derivatives by each parameter.
-
-    Forward if there are no more parameters than residuals, else in reverse.
-    """
-    if jac is not None:
-        return fun(x), jac(x).T
-    if len(x) <= jax.eval_shape(fun, x).shape[0]:
-        unit = jnp.eye(len(x), dtype=x.dtype)
-        f, slopes = jax.vmap(lambda v: jax.jvp(fun, (x,), (v,)), out_axes=(None, 0))(unit)
-        return f, slopes
-    f, pull = jax.vjp(fun, x)
-    return f, jax.vmap(lambda v: pull(v)[0], out_axes=1)(jnp.eye(len(f), dtype=f.dtype))
+    limits = scale = None
+    if bounds is not None:
+        limits = Bounds(*(jnp.broadcast_to(b, x0.shape) for b in bounds_pair(bounds)))
+    if not is_scale_from_jacobian(x_scale):
+        scale = jnp.broadcast_to(x_scale, x0.shape)
+    solver = Solver(limits, scale, Tolerances(ftol, xtol, gtol, max_nfev))
+    problem, final = residual_problem(fun, checked_jac(jac), checked_loss(loss), f_scale)
+    return minimize(problem, x0, solver, final)

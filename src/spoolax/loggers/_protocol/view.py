@@ -116,8 +116,7 @@ _compiled: WeakCache[Any] = WeakCache(methods=False)
 def copied(packing: Packing, values: Iterable[Any]) -> list[Any]:
     """Copy arrays on the device: the words of the small ones, and the large ones."""
     words, large = packing.pack(values)
-    # A single array may be its own words, and JAX returns what it was given without a copy.
-    return [jnp.copy(x) for x in (words, *large)]
+    return [words, *map(jnp.copy, large)]
 
 
 def _packed(values: Values) -> tuple[Contents, list[Any]]:

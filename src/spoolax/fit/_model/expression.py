@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..errors import LogValueError
+from ...errors import LogValueError
 
 # fmt: off
 PLAIN = (
@@ -38,10 +38,10 @@ OPERATORS: dict[type, Callable[..., Any]] = {
 
 
 class Expression:
-    """A model of x. All names that are not known are parameters, in the order they appear in.
+    """A model of x. All unknown names are parameters, in order of appearance.
 
-    With one variable, x is that, and is called "x" or as the variable is; with several, x is a
-    dictionary of them. There is nothing in it but arithmetic, so text from anywhere is safe.
+    With one variable, x is its values, and the text calls it "x" or by its name; with several, x is
+    a dictionary of them. Nothing but arithmetic is evaluated, so text from anywhere is safe.
     """
 
     def __init__(self, text: str, variables: tuple[str, ...] = ("x",)) -> None:
@@ -63,9 +63,9 @@ class Expression:
         if not self.parameters:
             raise LogValueError(f"The model {text!r} has no parameters to fit.")
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        first = "_x" + "_" * max(map(len, self.parameters))  # Not one of theirs.
-        given = [inspect.Parameter(name, kind) for name in (first, *self.parameters)]
-        self.__signature__ = inspect.Signature(given)
+        first = "_x" + "_" * max(map(len, self.parameters))  # Not the name of a parameter.
+        signature = [inspect.Parameter(name, kind) for name in (first, *self.parameters)]
+        self.__signature__ = inspect.Signature(signature)
 
     def __call__(self, x: Any, *parameters: Any) -> Any:
         values = {**CONSTANTS, **dict(zip(self.parameters, parameters, strict=True))}
@@ -83,7 +83,7 @@ class Expression:
     def _value(self, node: ast.AST, values: dict[str, Any]) -> Any:
         match node:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                return float(number)  # Powers of whole numbers could become endlessly large.
+                return float(number)  # Powers of integers could become arbitrarily large.
             case ast.Name(id=name) if name in values:
                 return values[name]
             case ast.BinOp(left=a, op=op, right=b) if type(op) in OPERATORS:
@@ -95,15 +95,15 @@ class Expression:
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
                 return _function(name)(*(self._value(a, values) for a in args))
         raise LogValueError(
-            f"{_short(ast.unparse(node))} is not possible in the model {_short(self.text)}: it is "
-            f"made of numbers, names, + - * / ** and functions ({', '.join(sorted(FUNCTIONS))})."
+            f"{_short(ast.unparse(node))} is not possible in the model {_short(self.text)}. Use "
+            f"numbers, names, + - * / ** and functions ({', '.join(sorted(FUNCTIONS))})."
         )
 
 
 def _function(name: str) -> Callable[..., Any]:
     if name in PLAIN:
         return getattr(jnp, name)  # type: ignore[no-any-return]
-    from jax.scipy import special  # It takes as long to import as all of spoolax.
+    from jax.scipy import special  # Importing it takes as long as importing spoolax.
 
     return getattr(special, name)  # type: ignore[no-any-return]
 

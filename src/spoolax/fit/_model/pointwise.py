@@ -1,9 +1,9 @@
 """Whether a model looks at each point by itself, so that data can be padded and cut into blocks.
 
-That is proved, or else not assumed. The model is traced for two lengths of the data, and the jaxprs
-are followed side by side. A value is *along* the data if its last axis is theirs, and each of its
-elements depends on one point only. Operations that keep that are known by their names; nothing else
-may depend on the length.
+It has to be proved, or it is not assumed. The model is traced for two lengths of the data, and the
+two jaxprs are walked side by side. A value is *along* the data if its last axis is theirs and each
+of its elements depends on one point only. Operations that keep it so are listed by name; nothing
+else may depend on the length.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax.anatomy import Scan, programs_in
-from .._jax.primitives import Literal, open_jaxpr
+from ..._jax.anatomy import Scan, programs_in
+from ..._jax.primitives import Literal, open_jaxpr
 
 # fmt: off
 ELEMENTWISE = frozenset((
@@ -36,7 +36,7 @@ REDUCTIONS = frozenset(
 
 
 def is_pointwise(model: Callable[[Any, Any], Any], x: Any, p: Any) -> bool:
-    """Whether a model certainly gives the same for a point, whichever others there are."""
+    """Return whether the value of a model at a point certainly does not depend on other points."""
 
     def traced(more: int) -> Any:
         shapes = jax.tree.map(
@@ -44,24 +44,24 @@ def is_pointwise(model: Callable[[Any, Any], Any], x: Any, p: Any) -> bool:
         )
         return jax.make_jaxpr(model)(shapes, p)
 
-    one = traced(0)  # If that fails, the model does not fit the data, and the user is told.
-    given = [i < len(jax.tree.leaves(x)) for i in range(len(one.jaxpr.invars))]
+    one = traced(0)  # If the model cannot be called with these data, the user gets that error.
+    along = [i < len(jax.tree.leaves(x)) for i in range(len(one.jaxpr.invars))]
     try:
         other = traced(1)
         if not _equal(one.consts, other.consts):
             return False
-        return _followed(one.jaxpr, other.jaxpr, given)[0]
-    except Exception:  # It cannot have another length, or an operation is not known.
+        return _along_outputs(one.jaxpr, other.jaxpr, along)[0]
+    except Exception:  # The data cannot have another length, or an operation is not listed.
         return False
 
 
-class _UnknownError(Exception):
-    """An operation of which is not known whether it keeps points apart."""
+class _NotProvedError(Exception):
+    """An operation might mix points."""
 
 
-def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
-    """Which outputs are along the data, for inputs of which some are."""
-    along = dict(zip(jaxpr.invars, given, strict=True))
+def _along_outputs(jaxpr: Any, other: Any, inputs: Sequence[bool]) -> list[bool]:
+    """Return which outputs are along the data, given which inputs are."""
+    along = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def is_along(atom: Any) -> bool:
         return not isinstance(atom, Literal) and along.get(atom, False)
@@ -70,42 +70,42 @@ def _followed(jaxpr: Any, other: Any, given: Sequence[bool]) -> list[bool]:
         ins = [is_along(atom) for atom in eqn.invars]
         name = eqn.primitive.name
         if name != twin.primitive.name or not _equal(_literals(eqn), _literals(twin)):
-            raise _UnknownError
+            raise _NotProvedError
         if name in CALLS:
             inner = [open_jaxpr(programs_in(one)[0]) for one in (eqn, twin)]
             if not _equal(inner[0][1], inner[1][1]):
-                raise _UnknownError
-            outs = _followed(inner[0][0], inner[1][0], ins)
+                raise _NotProvedError
+            outs = _along_outputs(inner[0][0], inner[1][0], ins)
         elif name == "scan":
-            outs = _scanned(eqn, twin, ins)
+            outs = _along_scan_outputs(eqn, twin, ins)
         elif name == "broadcast_in_dim":
-            outs = [_broadcast(eqn, twin, ins[0])]
+            outs = [_broadcast_is_along(eqn, twin, ins[0])]
         elif any(ins):
-            if not _keeps(eqn, twin, ins):
-                raise _UnknownError
+            if not _output_is_along(eqn, twin, ins):
+                raise _NotProvedError
             outs = [True] * len(eqn.outvars)
         elif _equal(eqn.params, twin.params):
             outs = [False] * len(eqn.outvars)
         else:
-            raise _UnknownError
+            raise _NotProvedError
         along.update(zip(eqn.outvars, outs, strict=True))
     outs = [is_along(atom) for atom in jaxpr.outvars]
     same = _equal(_literals(jaxpr, "outvars"), _literals(other, "outvars"))
     return outs if same else [False] * len(outs)
 
 
-def _scanned(eqn: Any, twin: Any, ins: Sequence[bool]) -> list[bool]:
-    """A loop whose carry is along the data, or not, before and after each iteration."""
+def _along_scan_outputs(eqn: Any, twin: Any, ins: Sequence[bool]) -> list[bool]:
+    """Do the same for a loop: each part of its carry is along the data throughout, or never."""
     scan, other_scan = Scan.of(eqn), Scan.of(twin)
     body, other = open_jaxpr(scan.body), open_jaxpr(other_scan.body)
     consts, carry = scan.consts, scan.carry
     flat = [a.aval.ndim < 2 for a in eqn.invars[consts + carry :]]
     along_axis = any(one and few for one, few in zip(ins[consts + carry :], flat, strict=True))
     if scan.length != other_scan.length or along_axis:
-        raise _UnknownError
-    outs = _followed(body[0], other[0], ins)
+        raise _NotProvedError
+    outs = _along_outputs(body[0], other[0], ins)
     if not _equal(body[1], other[1]) or outs[:carry] != list(ins[consts : consts + carry]):
-        raise _UnknownError
+        raise _NotProvedError
     return outs
 
 
@@ -114,7 +114,7 @@ def _literals(eqn: Any, name: str = "invars") -> list[Any]:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether constants or parameters of an operation are the same."""
+    """Return whether constants or parameters of an operation are the same."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
     if isinstance(one, (list, tuple)):
@@ -124,15 +124,15 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _keeps(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
-    """Whether an operation on what is along the data gives something that is, too."""
+def _output_is_along(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
+    """Return whether the output of an operation is along the data, if some of its inputs are."""
     name, params = eqn.primitive.name, eqn.params
     shape = eqn.invars[0].aval.shape
     last = len(shape) - 1
     if name in ELEMENTWISE:
         pairs = zip(eqn.invars, ins, strict=True)
-        apart = all(one or not atom.aval.shape for atom, one in pairs)
-        return apart and _equal(params, twin.params)
+        all_along = all(one or not atom.aval.shape for atom, one in pairs)
+        return all_along and _equal(params, twin.params)
     if name == "slice":
         whole = params["start_indices"][last] == 0 and params["limit_indices"][last] == shape[last]
         before = params["limit_indices"][:last] == twin.params["limit_indices"][:last]
@@ -154,13 +154,13 @@ def _keeps(eqn: Any, twin: Any, ins: Sequence[bool]) -> bool:
     return False
 
 
-def _broadcast(eqn: Any, twin: Any, along: bool) -> bool:
+def _broadcast_is_along(eqn: Any, twin: Any, along: bool) -> bool:
     dims, shape = eqn.params["broadcast_dimensions"], eqn.params["shape"]
     other = twin.params["shape"]
     if not along and shape == other:
         return False
-    # What is the same for all points is along them as well.
+    # What is the same for all points is along the data as well.
     kept = dims and dims[-1] == len(shape) - 1 if along else len(shape) - 1 not in dims
     if not kept or shape[:-1] != other[:-1]:
-        raise _UnknownError
+        raise _NotProvedError
     return True

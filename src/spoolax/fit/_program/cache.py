@@ -1,8 +1,8 @@
 """Compiled programs, kept on disk, so that the next process need not compile them.
 
-A file is named after everything that its program depends on, and begins with a digest of the rest:
-what is damaged is compiled anew. Nothing that goes wrong with the directory stops a fit. As a
-program is code, only a directory that nobody else can write to is used.
+The name of a file is a hash of everything that its program depends on, and the file starts with a
+digest of its content: a damaged one is compiled again. Nothing that goes wrong with the directory
+stops a fit. As a program is code, only a directory that nobody else can write to is used.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 
 import jax
 
-from .._jax import executables
+from ..._jax import executables
 
 MAGIC = b"spoolax1"
-MOST_BYTES = 1 << 28  # Of all files; the oldest go first.
-OFF = "SPOOLAX_DISABLE_PERSISTENT_CACHE"
+MAX_BYTES = 1 << 28  # Of all files; the least recently used are removed first.
+DISABLE = "SPOOLAX_DISABLE_PERSISTENT_CACHE"
 
 
 def cache_dir() -> pathlib.Path:
-    """Where compiled fits are kept.
+    """Return the directory that compiled fits are kept in.
 
-    It is in the user's cache directory, as `XDG_CACHE_HOME` says. Nothing is read or written there
-    if the environment variable `SPOOLAX_DISABLE_PERSISTENT_CACHE` is 1.
+    It is in the user's cache directory, which `XDG_CACHE_HOME` may set. Nothing is read or written
+    there if the environment variable `SPOOLAX_DISABLE_PERSISTENT_CACHE` is 1.
 
     Examples:
         >>> import spoolax
@@ -55,10 +55,10 @@ def clear_cache() -> None:
 
 
 def compiled(jitted: Any, args: tuple[Any, ...]) -> Any:
-    """Compile a function for the kind of its arguments, or find it among those on disk."""
+    """Compile a function for the types of its arguments, or load it from disk."""
     lowered = jitted.lower(*args)
     device = _device_of(args)
-    if device is None or os.environ.get(OFF, "0") not in ("", "0"):
+    if device is None or os.environ.get(DISABLE, "0") not in ("", "0"):
         return lowered.compile()
     # Whatever is wrong with a file or the directory, the program can be compiled.
     try:
@@ -74,7 +74,7 @@ def compiled(jitted: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _device_of(args: tuple[Any, ...]) -> Any:
-    """The device that a program runs on; None if there are several."""
+    """Return the device that a program runs on; None if there are several."""
     if any(isinstance(a, jax.Array) and len(a.devices()) > 1 for a in jax.tree.leaves(args)):
         return None
     device = jax.config.jax_default_device
@@ -97,7 +97,7 @@ def _path_of(lowered: Any, device: Any) -> pathlib.Path:
 
 
 def _processor() -> str:
-    """What the processor can do: a program for another one might not run here."""
+    """Describe the CPU: a program for another one might not run here."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -106,19 +106,19 @@ def _processor() -> str:
 
 
 def _read(path: pathlib.Path) -> bytes:
-    _see_that_it_is_ours(path.parent)
+    _check_only_we_can_write(path.parent)
     content = path.read_bytes()
     digest, rest = content[len(MAGIC) :][:32], content[len(MAGIC) + 32 :]
     if content[: len(MAGIC)] != MAGIC or hashlib.sha256(rest).digest() != digest:
-        raise ValueError("It is damaged.")
+        raise ValueError("The file is damaged.")
     with contextlib.suppress(OSError):
-        os.utime(path)  # It is still in use.
+        os.utime(path)  # For the order in which files are removed.
     return rest
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _see_that_it_is_ours(path.parent)
+    _check_only_we_can_write(path.parent)
     handle, draft = tempfile.mkstemp(dir=path.parent, suffix=".draft")
     try:
         with open(handle, "wb") as file:
@@ -128,7 +128,7 @@ def _write(path: pathlib.Path, content: bytes) -> None:
         os.unlink(draft)
         raise
     files = sorted(path.parent.glob("*.xla"), key=lambda one: one.stat().st_mtime)
-    excess = sum(one.stat().st_size for one in files) - MOST_BYTES
+    excess = sum(one.stat().st_size for one in files) - MAX_BYTES
     for one in files:
         if excess <= 0:
             break
@@ -136,7 +136,7 @@ def _write(path: pathlib.Path, content: bytes) -> None:
         one.unlink()
 
 
-def _see_that_it_is_ours(directory: pathlib.Path) -> None:
+def _check_only_we_can_write(directory: pathlib.Path) -> None:
     about = directory.stat()
     if hasattr(os, "getuid") and (about.st_uid != os.getuid() or about.st_mode & 0o022):
-        raise PermissionError("Others can write there.")
+        raise PermissionError("Others can write to this directory.")

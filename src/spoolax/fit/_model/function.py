@@ -1,4 +1,4 @@
-"""Models as the solver wants them: functions of x and of all parameters in one array."""
+"""The user's functions as the solver calls them: of x and of all parameters in one array."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..errors import LogTypeError, LogValueError
-from ._identity import identity
-from ._loss import Loss, checked_loss
-from ._parameters import Structure
-from ._problem import Curve
+from ...errors import LogTypeError, LogValueError
+from .._solver.losses import Loss, checked_loss
+from .curve import Curve
+from .identity import identity
+from .parameters import Structure
 
 
-def explained(f: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """A function whose errors say what is not possible inside of JAX, and what is instead."""
+def with_clear_errors(f: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """Return a function whose errors say what JAX cannot do with it, and what to write instead."""
 
     @functools.wraps(f, updated=())
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -25,8 +25,8 @@ def explained(f: Callable[..., Any], what: str) -> Callable[..., Any]:
             return f(*args, **kwargs)
         except jax.errors.TracerArrayConversionError as error:
             raise LogTypeError(
-                f"{what} uses NumPy (or something else that is not JAX) on its arguments, and so "
-                "it cannot be compiled or differentiated. Write it with `jax.numpy` instead of "
+                f"{what} uses NumPy (or something else that is not JAX) on its arguments, so it "
+                "cannot be compiled or differentiated. Write it with `jax.numpy` instead of "
                 "`numpy`."
             ) from error
         except (
@@ -34,36 +34,36 @@ def explained(f: Callable[..., Any], what: str) -> Callable[..., Any]:
             jax.errors.NonConcreteBooleanIndexError,
         ) as error:
             raise LogTypeError(
-                f"{what} decides something by the values of its arguments (`if x > 0`), which are "
-                "not known while it is compiled. Use `jax.numpy.where` instead."
+                f"{what} branches on the values of its arguments (`if x > 0`), which are not known "
+                "while it is compiled. Use `jax.numpy.where` instead."
             ) from error
 
         except (TypeError, ValueError) as error:
             if "Only scalar arrays can be converted" in str(error):
                 raise LogTypeError(
-                    f"{what} gives an array to a function of numbers, such as those of `math`. "
+                    f"{what} passes an array to a function of numbers, such as those of `math`. "
                     "Use those of `jax.numpy`."
                 ) from error
             if "truth value of an array" in str(error):
                 raise LogTypeError(
-                    f"{what} decides something for a whole array (`if x > 0`). Use "
-                    "`jax.numpy.where`, which decides for each point."
+                    f"{what} branches on a whole array (`if x > 0`). Use `jax.numpy.where`, which "
+                    "chooses for each point."
                 ) from error
             raise
 
     return called
 
 
-def as_flat(model: Callable[..., Any], structure: Structure | None) -> Callable[[Any, Any], Any]:
-    """A model of x and of all parameters in one array."""
+def flat_model(model: Callable[..., Any], structure: Structure | None) -> Callable[[Any, Any], Any]:
+    """Return a model as a function of x and of all parameters in one array."""
     if not callable(model):
-        raise LogTypeError(f"The model is a function of x and of parameters, not {model!r}.")
-    call = explained(model, "The model")
+        raise LogTypeError(f"The model must be a function of x and of parameters, not {model!r}.")
+    call = with_clear_errors(model, "The model")
 
     def flat(x: Any, p: Any) -> Any:
         out = call(x, *((*p,) if structure is None else (structure.unflatten(p),)))
         if out is None:
-            raise LogTypeError("The model returns nothing: is there a `return` missing?")
+            raise LogTypeError("The model returns nothing. Is there a `return` missing?")
         out = jnp.asarray(out)
         length = jax.tree.leaves(x)[0].shape[-1]
         if jnp.iscomplexobj(out):
@@ -79,13 +79,13 @@ def as_flat(model: Callable[..., Any], structure: Structure | None) -> Callable[
     return flat
 
 
-def as_flat_jacobian(
+def flat_jacobian(
     jac: Callable[..., Any], structure: Structure | None
 ) -> Callable[[Any, Any], Any]:
-    """The Jacobian of a model, of x and of all parameters in one array."""
+    """Return the Jacobian of a model as a function of x and of all parameters in one array."""
     if structure is not None:
-        raise LogValueError("`jac` is for parameters that are given one by one.")
-    call = explained(jac, "The Jacobian")
+        raise LogValueError("`jac` needs parameters that are given one by one, not a pytree `p0`.")
+    call = with_clear_errors(jac, "The Jacobian")
 
     def flat(x: Any, p: Any) -> Any:
         out = jnp.asarray(call(x, *p))
@@ -100,13 +100,13 @@ def as_flat_jacobian(
     return flat
 
 
-def curve_of(
+def curve_and_identity(
     f: Callable[..., Any],
     jac: Callable[..., Any] | None,
     loss: str | Loss,
     structure: Structure | None,
 ) -> tuple[Curve, Any]:
-    """The curve of a model of the user's, and what tells it from others."""
-    slope = None if jac is None else as_flat_jacobian(jac, structure)
-    curve = Curve(as_flat(f, structure), slope, checked_loss(loss))
+    """Return the curve of the user's functions, and a key that is equal for equal functions."""
+    jacobian = None if jac is None else flat_jacobian(jac, structure)
+    curve = Curve(flat_model(f, structure), jacobian, checked_loss(loss))
     return curve, (identity((f, jac, loss)), structure)

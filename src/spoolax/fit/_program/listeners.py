@@ -1,4 +1,4 @@
-"""Who sees the iterations of a fit: lines on the screen, callbacks, loggers, its own history."""
+"""Who sees the iterations of a fit: the terminal, a callback, a logger, its own history."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._listen.drivers import wrapped
-from .._logdict.logdict import LogDict
-from .._spool.plan import SpoolOptions
-from .._spool.spool import collecting, joined
-from .._tap.host import flush
-from .._tap.tap import tap
-from ..errors import LogTypeError, LogValueError, StopRun
-from ..loggers._protocol.logger import Logger
-from ._verbose import Printer
+from ..._listen.drivers import wrapped
+from ..._logdict.logdict import LogDict
+from ..._spool.plan import SpoolOptions
+from ..._spool.spool import collecting, joined
+from ..._tap.host import flush
+from ..._tap.tap import tap
+from ...errors import LogTypeError, LogValueError, StopRun
+from ...loggers._protocol.logger import Logger
+from .printer import Printer
 
 
 class Listeners:
@@ -27,12 +27,12 @@ class Listeners:
     ) -> None:
         if logger is not None:
             if not isinstance(logger, Logger):
-                raise LogTypeError(f"`logger` is a logger of spoolax, not {logger!r}.")
+                raise LogTypeError(f"`logger` must be a logger of spoolax, not {logger!r}.")
             logger.check_open()
         if verbose not in (0, 1, 2):
-            raise LogValueError(f"`verbose` is 0, 1 or 2, not {verbose!r}.")
+            raise LogValueError(f"`verbose` must be 0, 1 or 2, not {verbose!r}.")
         if callback is not None and not callable(callback):
-            raise LogTypeError(f"`callback` is a function of entries, not {callback!r}.")
+            raise LogTypeError(f"`callback` must be a function of entries, not {callback!r}.")
         self._kept: list[LogDict] = []
         self._stop: StopRun | None = None
         self._keeps = history
@@ -43,35 +43,35 @@ class Listeners:
             self._callbacks.append(self._kept.append)
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A program with all of them around it, which may be called several times."""
+        """Return a program with all listeners around it; it may be called several times."""
         if self._logger is not None:
             run = self._logger.tap(run, keep_logs=True)
-        if self._callbacks:  # All in one, or each fit would be a new function to `tap`.
-            run = tap(run, self._hear, keep_logs=True)
+        if self._callbacks:  # All in one `tap`, or each fit would be a new function to it.
+            run = tap(run, self._call_all, keep_logs=True)
         elif self._keeps:
             run = collecting(run, SpoolOptions(keep_logs=True), self._kept)
         return wrapped(run)
 
-    def _hear(self, logs: LogDict) -> None:
+    def _call_all(self, logs: LogDict) -> None:
         errors = []
         for callback in self._callbacks:
             try:
                 callback(logs)
-            except Exception as error:  # The others get it nevertheless.
+            except Exception as error:  # The others get the entry nevertheless.
                 errors.append(error)
                 self._stop = error if isinstance(error, StopRun) else self._stop
         if errors:
             raise errors[0]
 
     def check(self) -> None:
-        """Wait for those who listen to a fit that has more to come: they may want it to stop."""
+        """Wait until all entries have been delivered, and stop the fit if a listener wants that."""
         if self._callbacks or self._logger is not None:
             flush()
         if self._stop is not None:
             raise self._stop
 
     def finish(self) -> LogDict | None:
-        """Wait until all has been shown; the history, if it was kept."""
+        """Wait until all entries have been delivered. Return the history, if it was kept."""
         if self._callbacks:
             flush()
         if self._printer is not None:
