@@ -22,3 +22,12 @@ def _doctests_have_standard_promotion(request):
             yield
     else:
         yield
+
+
+@pytest.fixture
+def unoptimized():
+    """Compile quickly, for tests of what a program does rather than of its bits or speed."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
