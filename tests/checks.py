@@ -22,48 +22,62 @@ import spoolax
 CAPACITY = 40  # More than any program logs.
 BATCH = jnp.stack([XS, XS[::-1]])
 
-# For what depends on the listener rather than on the program: each kind of construct that the
-# walker rebuilds in a way of its own (calls, loops of fixed and of unknown length, branches, lanes,
-# derivatives, recomputation, custom rules), and the pairs whose rules meet: a loop in a loop, a
-# branch in a loop under lanes, a loop that ends lane by lane, the derivative and the recomputation
-# of a loop.
+# For what depends on an option or a listener rather than on the program. The first part has each
+# pair of a construct and what it directly contains, a log or another construct, that occurs in the
+# table (`test_the_cover_has_every_pair_of_constructs`). The second has what nesting does not show:
+# calls, order, masks of branches and loops by lane, derivatives, recomputation, devices, types.
 COVER = (
-    "jit",
-    "scan_reverse",
+    "nested_scans",
     "while_loop_in_scan",
     "while_loop_with_a_log_in_its_test",
+    "nested_while_loops",
+    "scan_in_while_loop",
+    "cond_in_scan",
+    "scan_in_cond",
+    "while_loop_in_cond",
+    "vmap_scan",
+    "vmap_while",
+    "remat",
+    "remat_of_remat_of_while",
+    "custom_derivatives_in_scan",
+    "custom_vmap",
+    "custom_root",
+    "custom_linear_solve",
+    #
+    "nested_jit",
+    "scan_reverse",
     "cond_with_unequal_branches",
     "vmap_scan_cond",
     "vmap_while_in_scan",
+    "nested_vmaps",
     "training_loop",
-    "remat_of_scan_of_remat_of_while",
-    "custom_derivatives_in_scan",
-    "custom_root",
+    "remat_of_while_with_a_log_in_its_test",
+    "cond_in_scan_in_shard_map",
     "dtypes",
 )
 
 
-def programs(**properties):
-    """Run a test for each program of the table with these properties."""
-    return pytest.mark.parametrize("name", named(**properties))
+def programs(names=tuple(PROGRAMS), **properties):
+    """Run a test for each program with these properties."""
+    return pytest.mark.parametrize("name", having(names, properties))
 
 
-def named(**properties):
+def having(names, properties):
     return [
         name
-        for name, program in PROGRAMS.items()
-        if all(getattr(program, key) == value for key, value in properties.items())
+        for name in names
+        if all(getattr(PROGRAMS[name], key) == value for key, value in properties.items())
     ]
 
 
-def medleys(size=8, **properties):
-    """Run a test for all programs of the table with these properties, several at a time.
+def medleys(names=tuple(PROGRAMS), size=4, **properties):
+    """Run a test for all programs with these properties, several at a time.
 
     Programs that need several devices, and those that log random keys (which some options refuse),
     are run each by itself, so that the others stay what they are. Compiling takes longer than
     running here, so the compiler does not optimize.
     """
-    names = named(**properties)
+    names = having(names, properties)
     alone = [name for name in names if not PROGRAMS[name].mixes]
     rest = [name for name in names if PROGRAMS[name].mixes]
     groups = [rest[i : i + size] for i in range(0, len(rest), size)] + [[name] for name in alone]

@@ -1,5 +1,7 @@
 """Properties of `spool` that hold for every program in the table."""
 
+import itertools
+
 import jax
 import numpy as np
 import oracle
@@ -109,7 +111,7 @@ def test_vmap_commutes_with_spool(names):
 
 
 @pytest.mark.usefixtures("unoptimized")
-@pytest.mark.parametrize("name", COVER)
+@programs(COVER, batched=True)
 def test_vmap_may_be_eager(name):
     """Without a `jit` around it, JAX compiles each operation of `vmap(spool(f))` by itself."""
     ys, logs = jax.vmap(spoolax.spool(medley((name,)), capacity=CAPACITY))(BATCH)
@@ -120,3 +122,31 @@ def test_vmap_may_be_eager(name):
         for key in want:
             got = logged_rows(*lane_histories(one, key))
             assert_same_rows(got, lane_histories(want, key), key, rtol=1e-6)
+
+
+def test_the_cover_has_every_pair_of_constructs():
+    """Some properties are tested for a part of the table; a new pair has to be added to it."""
+    pairs = {name: pairs_of(name) for name in PROGRAMS}
+    covered = set().union(*(pairs[name] for name in COVER))
+    assert not {name: new for name in PROGRAMS if (new := pairs[name] - covered)}
+
+
+def pairs_of(name):
+    """The pairs of a construct and what it directly contains, on the way to the logs."""
+    pairs = set()
+
+    def walk(jaxpr, around):
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "log" and not eqn.outvars:
+                path = [*around, *["lanes"] * ("lanes=()" not in str(eqn.params)), "log"]
+                pairs.update(itertools.pairwise(path))
+            for key, value in eqn.params.items():
+                for inner in value if isinstance(value, (tuple, list)) else [value]:
+                    inner = getattr(inner, "jaxpr", inner)
+                    if hasattr(inner, "eqns"):
+                        call = eqn.primitive.name in ("jit", "pjit")  # These change nothing.
+                        walk(inner, around if call else [*around, f"{key} of {eqn.primitive}"])
+
+    # A tap inside of a trace leaves its entries where they are.
+    walk(jax.make_jaxpr(spoolax.tap(f_of(name), print))(XS).jaxpr, [])
+    return pairs

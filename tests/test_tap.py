@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from checks import (
     BATCH,
+    COVER,
     assert_equal_to_the_bit,
     assert_same_lane,
     assert_same_rows,
@@ -95,26 +96,40 @@ WINDOWS = [{"interval": 2}, {"interval": 3, "reduce": "last"}, {"reduce": "max"}
 
 
 @pytest.mark.parametrize("options", WINDOWS, ids=str)
-@medleys()
+@medleys(COVER)
 def test_interval_and_reduce_mean_what_they_mean_in_spool(names, options):
     """The entries of `tap`, joined by key, are what `spool` returns with the same options."""
-    f = medley(names)
-    if options == {"reduce": "max"} and any(PROGRAMS[name].keys for name in names):
+    if "max" in options.values() and any(PROGRAMS[name].keys for name in names):
         for listen in (spoolax.spool, spoolax.tap):
             with pytest.raises(LogTypeError, match="random keys"):
-                listen(f, **options)(XS)
+                listen(medley(names), **options)(XS)
         return
+    assert_same_windows(names, options)
+
+
+@medleys(name for name in PROGRAMS if name not in COVER)
+def test_windows_are_reduced_whatever_is_in_them(names):
+    """For the rest of the table, an `interval` and a `reduce` at once."""
+    assert_same_windows(names, WINDOWS[1])
+
+
+@medleys(COVER)
+def test_windows_are_the_same_inside_of_jit(names):
+    """Where the options are those of the same stream, which is compiled later."""
+    assert_same_windows(names, WINDOWS[1], jax.jit)
+
+
+def assert_same_windows(names, options, outer=lambda f: f):
+    f, seen = medley(names), []
     _, want = spoolax.spool(f, **options)(XS)
-    for outer in (lambda f: f, jax.jit):
-        seen = []
-        outer(spoolax.tap(f, seen.append, **options))(XS)
-        spoolax.flush()
-        got = joined(seen)
-        happened = {key for key in want if np.any(want.valid[key])}
-        assert set(got) == happened
-        for key in happened:
-            rows = logged_rows(*lane_histories(want, key))
-            assert_same_rows(lane_histories(got, key), rows, key)
+    outer(spoolax.tap(f, seen.append, **options))(XS)
+    spoolax.flush()
+    got = joined(seen)
+    happened = {key for key in want if np.any(want.valid[key])}
+    assert set(got) == happened
+    for key in happened:
+        rows = logged_rows(*lane_histories(want, key))
+        assert_same_rows(lane_histories(got, key), rows, key)
 
 
 def scanned(x, length=100):
@@ -496,10 +511,15 @@ def test_iterations_are_right_beside_large_entries():
 
 
 def test_methods_and_equal_functions():
-    """Bound methods are made anew whenever they are looked up."""
+    """Bound methods are made anew whenever they are looked up.
+
+    They are compiled once for each type, and so are functions that are equal, as in `jit`.
+    """
+    traces = []
 
     class Model:
         def __call__(self, x):
+            traces.append(jnp.shape(x))
             spoolax.log({"x": x})
             return x
 
@@ -509,14 +529,14 @@ def test_methods_and_equal_functions():
         __hash__ = lambda self: 0  # noqa: E731
         __eq__ = lambda self, other: isinstance(other, Model)  # noqa: E731
 
-    model = Model()
-    for get in (lambda: model.method, Model):
-        for listen in (spoolax.tap, spoolax.spool):
-            f = listen(get())
-            f(1.0)
-            f = listen(get())
-            f(jnp.ones(2))
-    spoolax.flush()
+    model, *others = (Model() for _ in range(3))  # Kept, and so are their programs.
+    for functions in ([model.method, model.method, model.method], [model, *others]):
+        traces.clear()
+        for f, x in zip(functions, (jnp.float32(1), jnp.ones(2), jnp.float32(3)), strict=True):
+            (y, (streamed,)), (z, logs) = tapped(f, x), spoolax.spool(f)(x)
+            for got in (y, z, streamed["x"], logs["x"]):
+                np.testing.assert_array_equal(got, x)
+        assert traces == [(), (), (2,), (2,)]  # Once for `tap`, and once for `spool`.
 
 
 def test_traces_do_not_leak():
