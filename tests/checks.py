@@ -55,6 +55,7 @@ COVER = (
     "cond_in_scan_in_shard_map",
     "dtypes",
 )
+REST = tuple(name for name in PROGRAMS if name not in COVER)
 
 
 def programs(names=tuple(PROGRAMS), **properties):

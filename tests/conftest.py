@@ -1,4 +1,4 @@
-"""Strict settings for JAX, two devices, and everything compiled quickly."""
+"""Strict settings for JAX, two devices, and what tests can ask for."""
 
 import os
 
@@ -12,6 +12,12 @@ import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "once: does not depend on the version of JAX, so CI runs it on one of them"
+    )
 
 
 @pytest.fixture(autouse=True)

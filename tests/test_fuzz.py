@@ -37,7 +37,7 @@ def check(program, run=spoolax.spool):
     python = Python()
     want, _ = python.run(program, 3.0, 1.0, ())
     try:
-        jax.eval_shape(lambda x: Jax(listen=False).run(program, x, 0), X)
+        jax.jit(lambda x: Jax(listen=False).run(program, x, 0)).lower(X)
     except (TypeError, NotImplementedError):
         reject()  # JAX itself refuses, such as the forward mode of a `custom_vjp`.
     y, logs = run(f)(X)

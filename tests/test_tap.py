@@ -11,6 +11,7 @@ import pytest
 from checks import (
     BATCH,
     COVER,
+    REST,
     assert_equal_to_the_bit,
     assert_same_lane,
     assert_same_rows,
@@ -95,6 +96,7 @@ def test_under_vmap_each_lane_streams_its_own(names):
 WINDOWS = [{"interval": 2}, {"interval": 3, "reduce": "last"}, {"reduce": "max"}]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", WINDOWS, ids=str)
 @medleys(COVER)
 def test_interval_and_reduce_mean_what_they_mean_in_spool(names, options):
@@ -107,7 +109,8 @@ def test_interval_and_reduce_mean_what_they_mean_in_spool(names, options):
     assert_same_windows(names, options)
 
 
-@medleys(name for name in PROGRAMS if name not in COVER)
+@pytest.mark.once
+@medleys(REST)
 def test_windows_are_reduced_whatever_is_in_them(names):
     """For the rest of the table, an `interval` and a `reduce` at once."""
     assert_same_windows(names, WINDOWS[1])
