@@ -94,3 +94,33 @@ def streamed(outer):
         return call
 
     return run
+
+
+def program(*body):
+    return Node("seq", 0, body)
+
+
+LOG, CONSTANT = Node("log"), Node("constant")
+
+# The smallest programs that the fuzzer finds if something of spoolax is taken away.
+FOUND = {
+    "masks of batched branches": program(Node("vmap", 0, (Node("cond", 0, (LOG,)),))),
+    "masks of batched loops": program(Node("vmap", 0, (Node("while", 0, (LOG,)),))),
+    "entries of differentiated scans": program(Node("grad", 0, (Node("scan", 0, (CONSTANT,)),))),
+    "counters of loops in differentiated scans": program(
+        Node("grad", 0, (Node("scan", 0, (Node("while", 0, (LOG,)),)),))
+    ),
+    "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize(
+    "run",
+    [spoolax.spool, streamed(lambda f: f), streamed(jax.jit)],
+    ids=["spool", "tap", "jit(tap)"],
+)
+def test_programs_that_went_wrong(name, run):
+    """Each needs what it is named for."""
+    logs, expected = check(FOUND[name], run)
+    assert_same_entries(logs, expected, LANES)
