@@ -7,20 +7,28 @@
 #   make test-trackers    wandb, TensorBoard, MLflow and Trackio, which are installed for that
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
 #   make test-jax-oldest  the suite on the oldest supported JAX
-#   make bench            the benchmarks
+#   make test-crash       stores that are killed and disks that fill up, many times over
 #   make fuzz             thousands of random programs (N=2000)
+#   make bench            the benchmarks
+#
+# PYTEST_ARGS go to pytest, as in `make test PYTEST_ARGS="-k vmap"`.
 
 PYTHON ?= python3
 OLDEST_JAX := 0.10.0
 PYTEST_ARGS ?=
 N ?= 2000
 
+# Each worker begins with a part of the suite in order, so that references which are computed once
+# per process are of use, and takes over from the other when it is done.
+PARALLEL := -n auto --dist worksteal
+
 # The newest python that works, for the newest JAX: on the path, or under pyenv.
 NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
 	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
 	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
-.PHONY: demo examples test test-trackers lint format test-jax-newest test-jax-oldest bench fuzz constraints clean
+.PHONY: demo examples test test-trackers lint format test-jax-newest test-jax-oldest \
+	test-crash bench fuzz constraints clean
 
 # An environment is made once, and again when what goes into it has changed.
 define environment
@@ -49,10 +57,10 @@ examples: .venv/.done .venv-trackers/.done
 	.venv-trackers/bin/python examples/seeds.py
 
 test: .venv/.done
-	.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)
+	.venv/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-trackers: .venv-trackers/.done
-	.venv-trackers/bin/python -m pytest -n auto $(PYTEST_ARGS) tests/trackers docs/trackers
+	.venv-trackers/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/trackers docs/trackers
 
 lint: .venv/.done
 	.venv/bin/ruff format --check .
@@ -69,17 +77,20 @@ test-jax-newest:
 	@echo "the newest JAX needs one, so it was NOT tested."
 else
 test-jax-newest: .venv-newest/.done
-	.venv-newest/bin/python -m pytest -n auto $(PYTEST_ARGS)
+	.venv-newest/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 endif
 
 test-jax-oldest: .venv-oldest/.done
-	.venv-oldest/bin/python -m pytest -n auto $(PYTEST_ARGS)
+	.venv-oldest/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 bench: .venv-bench/.done
 	.venv-bench/bin/python -m benchmarks
 
+test-crash: .venv/.done
+	SPOOLAX_CRASH=1 .venv/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/storage
+
 fuzz: .venv/.done
-	SPOOLAX_FUZZ=$(N) .venv/bin/python -m pytest -q tests/test_fuzz.py
+	SPOOLAX_FUZZ=$(N) .venv/bin/python -m pytest $(PARALLEL) -q $(PYTEST_ARGS) tests/test_fuzz.py
 
 # Pins for all supported pythons at once; without the hosts that a lock file would record.
 constraints: .venv/.done

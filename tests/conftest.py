@@ -1,4 +1,4 @@
-"""Strict settings for JAX, two devices, and everything compiled quickly."""
+"""Strict settings for JAX, two devices, and what tests can ask for."""
 
 import os
 
@@ -14,6 +14,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "once: does not depend on the version of JAX, so CI runs it on one of them"
+    )
+
+
 @pytest.fixture(autouse=True)
 def _doctests_have_standard_promotion(request):
     """Users' settings are JAX's own, so that is what examples in the docs are run with."""
@@ -22,3 +28,12 @@ def _doctests_have_standard_promotion(request):
             yield
     else:
         yield
+
+
+@pytest.fixture
+def unoptimized():
+    """Compile quickly, for tests of what a program does rather than of its bits or speed."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -16,11 +16,13 @@ import spoolax
 _entries = None
 _lane = ()
 _silent = False
+_prefix = ""
 
 
 def log(data, **kwargs):
     if _silent:
         return
+    data = {f"{_prefix}{key}": value for key, value in data.items()}
     if _entries is None:
         spoolax.log(data, **kwargs)
         return
@@ -73,3 +75,14 @@ def silent():
         yield
     finally:
         _silent = False
+
+
+@contextlib.contextmanager
+def prefix(text):
+    """Put a text in front of every key that is logged, by programs that are run side by side."""
+    global _prefix
+    before, _prefix = _prefix, text
+    try:
+        yield
+    finally:
+        _prefix = before

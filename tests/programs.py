@@ -25,6 +25,13 @@ class Program:
     reverse: bool = True  # Whether it has reverse-mode derivatives.
     batched: bool = True  # Whether it can be mapped over.
     lanes: tuple[int, ...] = (len(XS), 2)  # The sizes of its lanes, outermost first.
+    keys: bool = False  # Whether it logs random keys, which have no maximum.
+    silent_rule: bool = False  # Whether `vmap` runs a rule of the program's own that logs nothing.
+
+    @property
+    def mixes(self):
+        """Whether it can be one of several programs that are compiled as one function."""
+        return self.batched and not self.keys
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -613,7 +620,7 @@ def _(axis_size, in_batched, x):
     return x + 1, in_batched[0]
 
 
-@program(expected=entries("custom", [XS]), reverse=False)
+@program(expected=entries("custom", [XS]), reverse=False, silent_rule=True)
 def custom_vmap(xs):
     return mapped_by_hand(xs)
 
@@ -764,7 +771,7 @@ def jit_with_shardings(xs):
     return f(jnp.concatenate([xs, xs]))
 
 
-@program(reverse=False)
+@program(reverse=False, keys=True)
 def dtypes(xs):
     keys = jax.random.split(jax.random.key(0), 2)
     values = {
@@ -786,7 +793,7 @@ def dtypes(xs):
     return lax.scan(body, xs, None, length=2)[0]
 
 
-@program(reverse=False)
+@program(reverse=False, keys=True)
 def random_walk(xs):
     def body(carry, _):
         key, x = carry

@@ -295,6 +295,7 @@ def test_flush_does_not_wait_for_what_comes_later():
     assert not thread.is_alive()
 
 
+@pytest.mark.once
 def test_memory_stays_flat_however_long_the_run_is():
     """Millions of entries through a slow callback."""
     out, _ = run(

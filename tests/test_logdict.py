@@ -13,6 +13,8 @@ import spoolax
 from spoolax import LogDict
 from spoolax.errors import LogTypeError, LogValueError, MissingExtraError, MixedKeyError
 
+pytestmark = pytest.mark.once
+
 
 def make(start=0, n=4):
     def f(xs):

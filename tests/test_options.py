@@ -227,15 +227,15 @@ def test_capacity_and_overflow(f, traced):
     assert (steps, dropped) == (list(range(STEPS)), 0)
 
 
+def count(n):
+    return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0)
+
+
 @pytest.mark.parametrize("capacity", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 64, 100])
 def test_thinning_keeps_an_even_spread_from_the_first_entry(capacity, length):
     """What is kept has one stride, which is a power of two, and begins with entry 0."""
-
-    def f(n):
-        return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0)
-
-    logs = spoolax.spool(f, capacity=capacity, overflow="thin")(length)[1]
+    logs = spoolax.spool(count, capacity=capacity, overflow="thin")(length)[1]
     kept = logs["i"].tolist()
     assert len(kept) <= capacity
     if length:
@@ -268,11 +268,7 @@ def test_a_long_while_loop_is_collected_without_limit():
 
 def test_a_long_while_loop_under_vmap_is_collected_by_lane():
     """The rows of lanes that have ended are marked."""
-
-    def f(n):
-        return lax.while_loop(lambda i: i < n, lambda i: spoolax.log({"i": i}) and i + 1, 0)
-
-    _, logs = spoolax.spool(jax.vmap(f))(jnp.array([3000, 10, 2000]))
+    _, logs = spoolax.spool(jax.vmap(count))(jnp.array([3000, 10, 2000]))
     assert logs["i"].shape == logs.valid["i"].shape == (3000, 3)
     assert logs.valid["i"].sum(0).tolist() == [3000, 10, 2000]
 

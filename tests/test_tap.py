@@ -8,48 +8,46 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lanes import assert_same_entries, joined, lane_histories
-from programs import PROGRAMS, XS
-from test_spool import (
+from checks import (
+    BATCH,
+    COVER,
+    REST,
     assert_equal_to_the_bit,
-    check_one_lane,
+    assert_same_lane,
+    assert_same_rows,
     expected_of,
     f_of,
-    lanes_equal,
+    lane_of,
+    logged_rows,
+    medley,
+    medleys,
+    plain,
+    plain_gradient,
     programs,
+    spooled,
+    tapped,
+    total,
 )
+from lanes import assert_same_entries, joined, lane_histories
+from programs import PROGRAMS, XS
 
 import spoolax
 from spoolax.errors import LogTypeError, LogValueError, NothingSelectedWarning
 
 
-def tapped(f, *args, **options):
-    """Return the output of a function, and what its callback got."""
-    seen = []
-    y = spoolax.tap(f, seen.append, **options)(*args)
-    spoolax.flush()
-    return y, seen
-
-
 @programs()
-def test_entries_are_those_of_a_plain_python_run(name):
-    """Exactly the entries that happened, once and in order."""
-    _, seen = tapped(f_of(name), XS)
+def test_entries_are_those_of_a_plain_python_run_and_outputs_do_not_change(name):
+    """Exactly the entries that happened, once and in order, one by one and in batches.
+
+    The output is that of the program to the bit.
+    """
+    f = f_of(name)
+    y, seen = tapped(f, XS)
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
-
-
-@programs()
-def test_batches_hold_the_same_entries(name):
-    """With `batch=True` as well."""
-    _, seen = tapped(f_of(name), XS, batch=True)
+    assert_equal_to_the_bit(y, plain(name))
+    y, seen = tapped(f, XS, batch=True)
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
-
-
-@programs()
-def test_outputs_are_unchanged_to_the_bit(name):
-    """Tapping changes no output."""
-    y, _ = tapped(f_of(name), XS)
-    assert_equal_to_the_bit(y, jax.jit(f_of(name))(XS))
+    assert_equal_to_the_bit(y, plain(name))
 
 
 @programs()
@@ -58,82 +56,86 @@ def test_inside_of_jit_entries_and_outputs_are_the_same(name):
     seen = []
     y = jax.jit(spoolax.tap(f_of(name), seen.append))(XS)
     spoolax.flush()
-    assert_equal_to_the_bit(y, jax.jit(f_of(name))(XS))
+    assert_equal_to_the_bit(y, plain(name))
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
 
 @programs(reverse=True)
 def test_the_forward_pass_streams_once(name):
     """Under `tap(grad(f))` and `jit(grad(tap(f)))` alike, with unchanged gradients."""
-
-    def total(f):
-        return lambda xs: sum(jnp.sum(y) for y in jax.tree.leaves(f(xs)))
-
     f = f_of(name)
-    plain = jax.jit(jax.grad(total(f)))(XS)
     inside, seen = tapped(jax.grad(total(f)), XS)
-    assert_equal_to_the_bit(inside, plain)
+    assert_equal_to_the_bit(inside, plain_gradient(name))
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
     seen.clear()
     outside = jax.jit(jax.grad(total(spoolax.tap(f, seen.append))))(XS)
     spoolax.flush()
-    assert_equal_to_the_bit(outside, plain)
+    assert_equal_to_the_bit(outside, plain_gradient(name))
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
 
-@programs(batched=True)
-def test_under_vmap_each_lane_streams_its_own(name):
+@medleys(batched=True)
+def test_under_vmap_each_lane_streams_its_own(names):
     """`vmap(tap(f))` hands over all lanes at once, each with the entries of f on that lane."""
-    batch = jnp.stack([XS, XS[::-1]])
-    f, seen = f_of(name), []
-    jax.vmap(spoolax.tap(f, seen.append))(batch)
+    seen = []
+    ys = jax.vmap(spoolax.tap(medley(names), seen.append))(BATCH)
     spoolax.flush()
     logs = joined(seen)
-    for i, xs in enumerate(batch):
-        _, want = spoolax.spool(f)(xs)
+    for i, (y, want) in enumerate(spooled(names)):
+        assert_same_lane(ys, y, i)
+        assert set(logs) <= set(want)
         for key in want:
             if key not in logs:
-                assert not want.valid[key].any()
+                assert not want.valid[key].any(), key
                 continue
-            check_one_lane(lane_of(logs, key, i, want), lane_histories(want, key))
-
-
-def lane_of(logs, key, i, want):
-    """Pick a lane of a key; one that does not depend on the lane is the same in all of them."""
-    value, steps, mask = lane_histories(logs, key)
-    if mask.ndim == want.valid[key].ndim + (key not in want.stacked):
-        return value, steps, mask
-    return jax.tree.map(lambda x: x[:, i], (value, steps, mask))
+            got = logged_rows(*lane_of(logs, key, i, want))
+            assert_same_rows(got, lane_histories(want, key), key, rtol=1e-6)
 
 
 WINDOWS = [{"interval": 2}, {"interval": 3, "reduce": "last"}, {"reduce": "max"}]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", WINDOWS, ids=str)
-@programs()
-def test_interval_and_reduce_mean_what_they_mean_in_spool(name, options):
-    """The entries of `tap`, joined by key, are what `spool` returns with the same options."""
-    f = f_of(name)
-    try:
-        _, want = spoolax.spool(f, **options)(XS)
-    except LogTypeError:  # Random keys have no maximum.
-        with pytest.raises(LogTypeError):
-            spoolax.tap(f, **options)(XS)
+@medleys(COVER)
+def test_interval_and_reduce_mean_what_they_mean_in_spool(names, options):
+    """The entries of `tap`, joined by key, are what `spool` returns with the same options.
+
+    A mixture of programs that has each pair of constructs gets all of the options, the rest of the
+    table (below) gets the pair of options that needs all of the machinery.
+    """
+    if "max" in options.values() and any(PROGRAMS[name].keys for name in names):
+        for listen in (spoolax.spool, spoolax.tap):
+            with pytest.raises(LogTypeError, match="random keys"):
+                listen(medley(names), **options)(XS)
         return
-    for outer in (lambda f: f, jax.jit):
+    outers = [lambda f: f]
+    if len(options) == 2:  # Inside of `jit`, the same stream is compiled later.
+        outers.append(jax.jit)
+    assert_same_windows(names, options, outers)
+
+
+@pytest.mark.once
+@medleys(REST)
+def test_windows_are_reduced_whatever_is_in_them(names):
+    """For the rest of the table, an `interval` and a `reduce` at once."""
+    assert_same_windows(names, WINDOWS[1])
+
+
+def assert_same_windows(names, options, outers=(lambda f: f,)):
+    f = medley(names)
+    _, want = spoolax.spool(f, **options)(XS)
+    happened = {key for key in want if np.any(want.valid[key])}
+    for outer in outers:
         seen = []
         outer(spoolax.tap(f, seen.append, **options))(XS)
         spoolax.flush()
         got = joined(seen)
-        for key in want:
-            value, steps, mask = lane_histories(want, key)
-            if not mask.any():
-                assert key not in got
-                continue
-            rows = mask.any(tuple(range(1, mask.ndim)))
-            value, steps, mask = jax.tree.map(lambda x, rows=rows: x[rows], (value, steps, mask))
-            lanes_equal(lane_histories(got, key), (value, steps, mask))
+        assert set(got) == happened
+        for key in happened:
+            rows = logged_rows(*lane_histories(want, key))
+            assert_same_rows(lane_histories(got, key), rows, key)
 
 
 def scanned(x, length=100):
@@ -515,10 +517,15 @@ def test_iterations_are_right_beside_large_entries():
 
 
 def test_methods_and_equal_functions():
-    """Bound methods are made anew whenever they are looked up."""
+    """Bound methods are made anew whenever they are looked up.
+
+    They are compiled once for each type, and so are functions that are equal, as in `jit`.
+    """
+    traces = []
 
     class Model:
         def __call__(self, x):
+            traces.append(jnp.shape(x))
             spoolax.log({"x": x})
             return x
 
@@ -528,14 +535,14 @@ def test_methods_and_equal_functions():
         __hash__ = lambda self: 0  # noqa: E731
         __eq__ = lambda self, other: isinstance(other, Model)  # noqa: E731
 
-    model = Model()
-    for get in (lambda: model.method, Model):
-        for listen in (spoolax.tap, spoolax.spool):
-            f = listen(get())
-            f(1.0)
-            f = listen(get())
-            f(jnp.ones(2))
-    spoolax.flush()
+    model, *others = (Model() for _ in range(3))  # Kept, and so are their programs.
+    for functions in ([model.method, model.method, model.method], [model, *others]):
+        traces.clear()
+        for f, x in zip(functions, (jnp.float32(1), jnp.ones(2), jnp.float32(3)), strict=True):
+            (y, (streamed,)), (z, logs) = tapped(f, x), spoolax.spool(f)(x)
+            for got in (y, z, streamed["x"], logs["x"]):
+                np.testing.assert_array_equal(got, x)
+        assert traces == [(), (), (2,), (2,)]  # Once for `tap`, and once for `spool`.
 
 
 def test_traces_do_not_leak():

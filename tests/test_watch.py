@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from checks import COVER, REST, assert_equal_to_the_bit, f_of, medley, medleys, plain, programs
 from lanes import joined
-from programs import PROGRAMS, XS
-from test_spool import assert_equal_to_the_bit, f_of, programs
+from programs import XS
 
 import spoolax
 from spoolax._watch.outline import address_matches
@@ -116,14 +116,28 @@ def test_interval_reduce_and_batch_are_those_of_tap():
     assert logs["scan[0]/c"].tolist() == list(range(1, 101))
 
 
-@programs()
+@programs(COVER)
 def test_outputs_of_watched_programs_are_unchanged_to_the_bit(name):
     """Whatever they are made of; their own `log` calls are not seen."""
-    f, seen = f_of(name), []
+    y, seen = everything_watched(f_of(name))
+    assert_equal_to_the_bit(y, plain(name))
+    assert all(key.startswith(("scan", "while")) for logs in seen for key in logs)
+
+
+@medleys(REST)
+def test_outputs_of_several_watched_programs_are_unchanged_to_the_bit(names):
+    """The same for the rest of the table."""
+    f = medley(names)
+    y, seen = everything_watched(f)
+    assert_equal_to_the_bit(y, jax.jit(f)(XS))
+    assert all(key.startswith(("scan", "while")) for logs in seen for key in logs)
+
+
+def everything_watched(f):
+    seen = []
     y = spoolax.watch(f, seen.append, carry=True, outputs=True, nan=True)(XS)
     spoolax.flush()
-    assert_equal_to_the_bit(y, jax.jit(PROGRAMS[name].f)(XS))
-    assert all(key.startswith(("scan", "while")) for logs in seen for key in logs)
+    return y, seen
 
 
 def test_what_is_not_there_is_warned_about():
