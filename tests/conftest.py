@@ -7,9 +7,12 @@ os.environ["XLA_FLAGS"] = " ".join(
     [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
 )
 
+import hypothesis
 import jax
 import pytest
 
+hypothesis.settings.register_profile("spoolax", deadline=None)  # The machine may be busy.
+hypothesis.settings.load_profile("spoolax")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -153,7 +153,7 @@ class LogFileError(SpoolaxError, OSError):
         ...         pass
         ... except OSError as error:
         ...     print(error)
-        JsonlLogger cannot write to '/': it is a directory. Give the name of a file in it.
+        JsonlLogger cannot write to '/': it is a directory. Pass the name of a file in it.
     """
 
 
