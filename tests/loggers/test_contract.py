@@ -8,6 +8,8 @@ from logger_cases import Terminal
 from spoolax import loggers, testing
 from spoolax.testing import LoggerContract
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def entries(records):
     return [

@@ -13,6 +13,8 @@ import spoolax
 from spoolax import loggers
 from spoolax.loggers import _console, _history
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_curves_are_drawn_of_any_numbers():
     for values in (

@@ -7,6 +7,8 @@ from spoolax import loggers, testing
 from spoolax.loggers import EveryNStep, EverySeconds, LogSpaced, Once, Steps
 from spoolax.loggers._protocol.frequency import Schedule
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 @pytest.mark.parametrize(
     ("frequency", "steps"),

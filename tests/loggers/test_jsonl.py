@@ -16,6 +16,8 @@ from jax import lax
 import spoolax
 from spoolax import loggers
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_json_lines_hold_every_kind_of_number(tmp_path):
     values = {

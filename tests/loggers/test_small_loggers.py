@@ -11,6 +11,8 @@ from jax import lax
 import spoolax
 from spoolax import loggers
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_the_last_entries_are_in_a_file_after_a_crash(tmp_path):
     path = tmp_path / "last.jsonl"

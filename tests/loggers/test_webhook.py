@@ -10,6 +10,8 @@ import pytest
 
 from spoolax import loggers
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 class Server:
     """A real HTTP server, which answers as it is told."""

@@ -13,6 +13,8 @@ from spoolax.loggers.trackers._delivery.timing import Timing
 from spoolax.loggers.trackers._delivery.unsent_file import UnsentFile
 from spoolax.loggers.trackers._delivery.unsent_rows import UnsentRows
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 class Clock:
     """A time that passes when somebody sleeps."""

@@ -17,6 +17,8 @@ from spoolax.errors import (
 )
 from spoolax.loggers.trackers._config import flat_config, plain_config
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_a_configuration_becomes_plain():
     @dataclasses.dataclass

@@ -19,6 +19,8 @@ from spoolax.errors import (
 from spoolax.loggers import replay
 from spoolax.loggers.trackers._delivery.timing import Timing
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_a_file_that_was_removed_is_there_again_though_the_tracker_does_not_answer(make, site):
     with pytest.warns(UnsentWarning, match="could not send 2 rows"):

@@ -12,6 +12,8 @@ from spoolax.errors import (
 from spoolax.loggers.trackers._delivery.timing import Timing
 from spoolax.loggers.trackers._delivery.unsent_file import UnsentFile
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_rows_that_could_not_be_written_do_not_wait_for_others(make, site, monkeypatch):
     append, is_full = UnsentFile.append, [True]

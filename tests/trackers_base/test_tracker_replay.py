@@ -20,6 +20,8 @@ from spoolax.errors import (
 from spoolax.loggers import replay
 from spoolax.loggers.trackers._replay import TRACKERS
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def test_any_byte_may_be_in_a_file(make, site, tmp_path):
     with pytest.warns(UnsentWarning), make(patience=0) as logger:

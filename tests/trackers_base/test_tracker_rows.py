@@ -20,6 +20,8 @@ from spoolax.loggers.trackers._config import plain_config
 from spoolax.loggers.trackers._rows.builder import RowBuilder
 from spoolax.loggers.trackers._rows.row import row_from_json, row_to_json, steps_to_log
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 def row_of(values, **about):
     options = {name: about.pop(name) for name in ("histograms", "images") if name in about}

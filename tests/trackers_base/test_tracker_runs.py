@@ -18,6 +18,8 @@ from spoolax.errors import (
 from spoolax.loggers import replay
 from spoolax.testing import LoggerContract
 
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+
 
 class TestContract(LoggerContract):
     def make(self, directory):

@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from test_fit import POINTS, by_numpy, compilations, decay, measured
-from test_fit import cache_home as cache_home
-from test_fit import equal_programs_are_compiled_once as equal_programs_are_compiled_once
+from fit_cases import POINTS, by_numpy, compilations, decay, measured
 
 import spoolax
 from spoolax.fit import curve_fit, curve_fit_batch, fit_file, least_squares
 from spoolax.fit._data import blocks as data_blocks
 from spoolax.fit._program import cache
 from spoolax.fit._program import program as programs
+
+pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
 
 
 def residuals(p, x, y):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-DATA = pathlib.Path(__file__).parent / "data" / "nist"
+DATA = pathlib.Path(__file__).parents[1] / "data" / "nist"
 NUMBER = r"[-+]?\d*\.?\d+(?:[Ee][-+]?\d+)?"
 
 

@@ -1,9 +1,8 @@
-"""Fits: the certified answers, and those of SciPy."""
+"""Fits of one curve: the answers of SciPy, all kinds of data and models, and who listens."""
 
 import dataclasses
 import functools
 import math
-import pathlib
 import pickle
 import re
 import types
@@ -16,9 +15,9 @@ import numpy as np
 import pandas
 import pytest
 import scipy.optimize
+from fit_cases import POINTS, by_numpy, compilations, decay, measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nist import MODELS, problem
 
 import spoolax
 from spoolax import loggers
@@ -26,78 +25,6 @@ from spoolax.fit import curve_fit, least_squares, solve
 from spoolax.fit._data import points
 from spoolax.fit._model.identity import identity
 from spoolax.fit._model.pointwise import is_pointwise
-from spoolax.fit._program import cache
-
-POINTS = np.linspace(0, 4, 60)
-
-
-def decay(x, a, b, c):
-    return a * jnp.exp(-b * x) + c
-
-
-def by_numpy(x, a, b, c):
-    return a * np.exp(-b * x) + c
-
-
-def measured(seed=0, noise=0.05, x=POINTS):
-    return by_numpy(x, 2.5, 1.3, 0.5) + noise * np.random.default_rng(seed).normal(size=len(x))
-
-
-@pytest.fixture(scope="session")
-def cache_home(tmp_path_factory):
-    return tmp_path_factory.mktemp("compiled fits")
-
-
-@pytest.fixture(autouse=True)
-def equal_programs_are_compiled_once(cache_home, monkeypatch):
-    """They are kept on disk, as for users, but in a directory of the tests."""
-    monkeypatch.setattr(cache, "cache_dir", lambda: cache_home)
-    monkeypatch.setenv(cache.DISABLE, "0")
-
-
-def compilations(run):
-    """How often something was compiled."""
-    found = []
-
-    def count(event, *args, **kwargs):
-        if event == "/jax/core/compile/backend_compile_duration":
-            found.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
-        run()
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)
-    return len(found)
-
-
-def digits(found, certified):
-    """How many are right, of the worst of them."""
-    error = np.abs(found - certified) / np.abs(certified)
-    return -np.log10(np.maximum(error, 1e-16)).min()
-
-
-def documented():
-    """The digits that the table in the docs promises, by the name of the problem."""
-    page = (pathlib.Path(__file__).parents[1] / "docs" / "fitting.md").read_text()
-    rows = re.findall(r"^\| (\w+) \| \d+ \| \d+ \| (\d+), (\d+) \| (\d+), (\d+) \|", page, re.M)
-    return {name: tuple(map(int, found)) for name, *found in rows}
-
-
-def test_the_docs_tell_of_all_reference_problems():
-    assert set(documented()) == set(MODELS)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_certified_answers_are_found_from_both_starts(name):
-    given, promised = problem(name), documented()[name]
-    for i, start in enumerate(given.starts):
-        fit = curve_fit(MODELS[name], given.x, given.y, start)
-        assert digits(fit.x, given.certified) > max(promised[i] - 3, 6)
-        # The residuals of one of them are below rounding, and so are its errors.
-        assert digits(fit.perr, given.errors) > max(
-            promised[2 + i] - 3, 3 if name == "Lanczos1" else 4
-        )
 
 
 @pytest.mark.parametrize(
