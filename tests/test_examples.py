@@ -13,7 +13,7 @@ import spoolax
 from spoolax import testing
 from spoolax.loggers import CompositeLogger, HDF5StorageWriter, PlotLogger
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 

@@ -17,6 +17,8 @@ import spoolax
 from spoolax._tap import host as _host
 from spoolax._tap import runs
 
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
 
 def count_up(x, length=1000):
     def body(x, _):

@@ -13,7 +13,7 @@ import pytest
 import spoolax
 from spoolax import _extras
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 SOURCE = Path(spoolax.__file__).parent
 # A file may import from the folders (and files) above its own, and from its own folder.

@@ -20,7 +20,7 @@ from spoolax.fit._data import blocks as data_blocks
 from spoolax.fit._program import cache
 from spoolax.fit._program import program as programs
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def residuals(p, x, y):

@@ -8,7 +8,7 @@ from logger_cases import Spy, five
 import spoolax
 from spoolax import loggers, testing
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_several_are_opened_in_order_and_closed_in_reverse():

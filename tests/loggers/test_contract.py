@@ -8,7 +8,7 @@ from logger_cases import Terminal
 from spoolax import loggers, testing
 from spoolax.testing import LoggerContract
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def entries(records):

@@ -13,7 +13,7 @@ import spoolax
 from spoolax import loggers
 from spoolax.loggers import _console, _history
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_curves_are_drawn_of_any_numbers():

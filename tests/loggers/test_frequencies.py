@@ -7,7 +7,7 @@ from spoolax import loggers, testing
 from spoolax.loggers import EveryNStep, EverySeconds, LogSpaced, Once, Steps
 from spoolax.loggers._protocol.frequency import Schedule
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize(

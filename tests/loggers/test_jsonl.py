@@ -16,7 +16,7 @@ from jax import lax
 import spoolax
 from spoolax import loggers
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_json_lines_hold_every_kind_of_number(tmp_path):

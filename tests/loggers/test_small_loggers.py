@@ -11,7 +11,7 @@ from jax import lax
 import spoolax
 from spoolax import loggers
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_the_last_entries_are_in_a_file_after_a_crash(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from spoolax import loggers
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 class Server:

@@ -13,7 +13,7 @@ from spoolax.loggers.trackers._delivery.timing import Timing
 from spoolax.loggers.trackers._delivery.unsent_file import UnsentFile
 from spoolax.loggers.trackers._delivery.unsent_rows import UnsentRows
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 class Clock:

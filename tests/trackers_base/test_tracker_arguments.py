@@ -17,7 +17,7 @@ from spoolax.errors import (
 )
 from spoolax.loggers.trackers._config import flat_config, plain_config
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_a_configuration_becomes_plain():

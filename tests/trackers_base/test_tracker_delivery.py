@@ -19,7 +19,7 @@ from spoolax.errors import (
 from spoolax.loggers import replay
 from spoolax.loggers.trackers._delivery.timing import Timing
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_a_file_that_was_removed_is_there_again_though_the_tracker_does_not_answer(make, site):

@@ -12,7 +12,7 @@ from spoolax.errors import (
 from spoolax.loggers.trackers._delivery.timing import Timing
 from spoolax.loggers.trackers._delivery.unsent_file import UnsentFile
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_rows_that_could_not_be_written_do_not_wait_for_others(make, site, monkeypatch):

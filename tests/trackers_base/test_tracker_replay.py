@@ -20,7 +20,7 @@ from spoolax.errors import (
 from spoolax.loggers import replay
 from spoolax.loggers.trackers._replay import TRACKERS
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_any_byte_may_be_in_a_file(make, site, tmp_path):

@@ -20,7 +20,7 @@ from spoolax.loggers.trackers._config import plain_config
 from spoolax.loggers.trackers._rows.builder import RowBuilder
 from spoolax.loggers.trackers._rows.row import row_from_json, row_to_json, steps_to_log
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def row_of(values, **about):

@@ -18,7 +18,7 @@ from spoolax.errors import (
 from spoolax.loggers import replay
 from spoolax.testing import LoggerContract
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 class TestContract(LoggerContract):

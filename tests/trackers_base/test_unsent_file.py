@@ -14,7 +14,7 @@ from spoolax.errors import (
 )
 from spoolax.loggers.trackers._delivery.unsent_file import UnsentFile
 
-pytestmark = pytest.mark.once  # It does not depend on the version of JAX.
+pytestmark = pytest.mark.once
 
 
 def test_a_file_of_rows_survives_being_cut(tmp_path):
