@@ -150,6 +150,7 @@ def test_lazy_names_are_those_that_type_checkers_see(package):
         assert getattr(module, name) is not None
         assert name in dir(module)
         assert name in module.__all__
+    assert not {"TYPE_CHECKING", "lazily"} & set(module.__all__)
     with pytest.raises(AttributeError, match="nonsense"):
         _ = module.nonsense
 

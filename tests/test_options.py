@@ -417,3 +417,34 @@ def test_random_keys_can_be_kept_but_not_averaged():
     assert (jax.random.key_data(thin) == jax.random.key_data(full[::2])).all()
     with pytest.raises(LogTypeError, match=r"'sub'.*random keys.*'mean'"):
         spoolax.spool(f, reduce="mean")(key)
+
+
+def test_lanes_that_did_not_log_are_no_part_of_a_window():
+    """The last batch of `lax.map` is smaller, and here each batch is a window of its own."""
+
+    def f(xs):
+        def g(x):
+            spoolax.log({"x": x})
+            return x
+
+        return lax.map(g, xs, batch_size=4)
+
+    xs, seen = jnp.arange(1.0, 11.0), []
+    _, logs = spoolax.spool(f, interval=2, reduce="mean")(xs)
+    assert logs.valid["x"].tolist() == [[True] * 4, [True, True, False, False]]
+    assert logs["x"][logs.valid["x"]].tolist() == [3, 4, 5, 6, 9, 10]
+    spoolax.tap(f, seen.append, interval=2, reduce="mean")(xs)
+    spoolax.flush()
+    assert [entry["x"][entry.valid["x"]].tolist() for entry in seen] == [[3, 4, 5, 6], [9, 10]]
+
+
+def test_what_cannot_be_reduced_is_said_before_a_capacity_is_asked_for():
+    def f(key):
+        def body(key):
+            spoolax.log({"key": key})
+            return jax.random.fold_in(key, 1)
+
+        return lax.while_loop(lambda key: jax.random.uniform(key) < 0.9, body, key)
+
+    with pytest.raises(LogTypeError, match="random keys, which have no 'mean'"):
+        jax.jit(spoolax.spool(f, interval=2, reduce="mean"))(jax.random.key(0))

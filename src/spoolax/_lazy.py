@@ -34,6 +34,7 @@ def lazily(
 
     def names() -> list[str]:
         there = vars(sys.modules[package])
-        return sorted({name for name in there if not name.startswith("_")} | {*where})
+        public = {name for name in there if not name.startswith("_")}
+        return sorted((public | {*where}) - {"TYPE_CHECKING", "lazily"})
 
     return get, lambda: sorted({*vars(sys.modules[package]), *where}), names()

@@ -189,7 +189,7 @@ class UnsupportedError(SpoolaxError, NotImplementedError):
 
 
 class MissingExtraError(SpoolaxError, ImportError):
-    """Raised when an optional dependency is missing; the message names the extra to install.
+    """Raised when an optional dependency is missing; the message has the command that installs it.
 
     Examples:
         >>> issubclass(MissingExtraError, ImportError)

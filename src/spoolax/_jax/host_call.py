@@ -48,14 +48,8 @@ def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> A
 
 
 host_call_p = Primitive("host_call")
-
-
 host_call_p.def_impl(_call_from_host)
-
-
 host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
-
-
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
@@ -80,15 +74,7 @@ def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> An
 
 
 numbers_p = Primitive("numbers_from_host")
-
-
 numbers_p.def_impl(lambda words, receive: jax.numpy.asarray(receive(np.asarray(words))))
-
-
 numbers_p.def_abstract_eval(_numbers_type)
-
-
 mlir.register_lowering(numbers_p, _lower_host_call, cacheable=False)
-
-
 batching.primitive_batchers[numbers_p] = _batch_numbers

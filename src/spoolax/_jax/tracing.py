@@ -15,10 +15,7 @@ from .primitives import Jaxpr, JaxprEqn
 # Our own lines are never where the user did something.
 source_info_util.register_exclusion(str(pathlib.Path(__file__).parent.parent))
 
-
 trace_is_clean: Callable[[], bool] = core.trace_ctx.is_top_level
-
-
 flatten: Callable[[Any], tuple[list[Any], Any]] = jax.tree_util.default_registry.flatten
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 
-from .._jax.arrays import mesh_of, type_text, varying_axes
+from .._jax.arrays import is_key, mesh_of, type_text, varying_axes
 from .._log.entry import Loop, Node, Nodes, alike, embeddings, needs_mask
+from .._logdict.reductions import How, check_function
 from .._walk.places import Where
-from ..errors import MixedKeyError
+from ..errors import LogTypeError, MixedKeyError
 from .options import Options
 
 
@@ -59,7 +60,20 @@ def keys_of(found: Sequence[tuple[Nodes, Where]], options: Options) -> dict[str,
         key.value, key.steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((*key.lanes, *x.shape), x.dtype), (key.value, key.steps)
         )
+        if options.reduce is not None:
+            _check_reducible(key, options.reduce)
     return keys
+
+
+def _check_reducible(key: Key, how: How) -> None:
+    has_keys = any(is_key(x) for x in jax.tree.leaves(key.value))
+    if has_keys and how not in ("first", "last"):
+        raise LogTypeError(
+            f"{key.name!r}, logged at {key.site}, holds random keys, which have no {how!r}. Use "
+            "`reduce='first'` or 'last', or select other keys with `argnames`."
+        )
+    if callable(how):
+        check_function(how, key.value, key.name)
 
 
 def _add(

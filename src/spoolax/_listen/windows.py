@@ -10,7 +10,7 @@ Nothing is put under `lax.cond`: on a GPU, that costs a wait for the device in e
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,6 @@ from .._jax.arrays import as_key, gathered, is_key, raw, raw_type, vary
 from .._log.entry import Entry, Loop, Meta, Nodes, map_entries, mask_for, masked, stacked, widen
 from .._logdict import reductions
 from .._walk.places import Where
-from ..errors import LogTypeError
 from .keys import Key, loop_name
 from .options import Options
 
@@ -50,9 +49,6 @@ class Windows:
         self._how = options.reduce or "last"
         # A reduced entry has the step of the last entry in it, or of the one that was kept.
         self._step_how = "first" if self._how == "first" else "last"
-        if self._reduces:
-            for key in keys.values():
-                _check_reducible(key, self._how)
         self._types = {name: jax.tree.map(raw_type, key.value) for name, key in keys.items()}
 
     def start(self) -> WindowState:
@@ -71,7 +67,7 @@ class Windows:
         key = self._keys[name]
         value, steps = self._types[name], key.steps
         if self._reduces:
-            value, steps, _ = jax.eval_shape(lambda: self._reduced(key, self._new(key))[0])
+            value, steps, _ = jax.eval_shape(lambda: self._reduced(key, self._new(key)))
         has_mask = key.conditional and key.lanes
         return KeyEntry(
             value, steps, jax.ShapeDtypeStruct(key.lanes, jnp.bool_) if has_mask else None
@@ -115,11 +111,12 @@ class Windows:
 
     def _take(self, state: WindowState, entry: Entry, loop: str) -> tuple[Nodes, WindowState]:
         counted = loop in state.counts
+        assert counted or not loop or self._interval is None, f"nobody counts {loop}"
         if not self._reduces:
             if not counted:
                 return (entry,), state
             return masked((entry,), state.counts[loop] % self._interval == 0), state
-        folds, alone = dict(state.folds), {}
+        folds, alone, sure = dict(state.folds), {}, set()
         for name, value in entry.data.items():
             window = name, loop if counted else ""
             one = entry_of_key(self._keys[name], entry, value)
@@ -128,8 +125,9 @@ class Windows:
                 folds[window] = self._fold(fold, one)
             else:  # A window of its own: an entry outside the loops that are counted.
                 alone[name] = self._fold(self._new(self._keys[name]), one)
-        made = self._entries(alone, sure=entry.mask is None)
-        return made, state._replace(folds=folds)
+                if one.mask is None:
+                    sure.add(name)
+        return self._entries(alone, sure), state._replace(folds=folds)
 
     def iterated(self, state: WindowState, where: Where) -> tuple[Nodes, WindowState]:
         """An iteration of the loop `where` has ended, and with it perhaps a window."""
@@ -165,8 +163,8 @@ class Windows:
         # In the order in which keys are first logged; JAX sorts dictionaries.
         return {name: state.folds[name, loop] for name in self._keys if (name, loop) in state.folds}
 
-    def _entries(self, folds: dict[str, Any], sure: bool = False) -> Nodes:
-        """Make entries of reductions, those where there was something to reduce."""
+    def _entries(self, folds: dict[str, Any], sure: Container[str] = ()) -> Nodes:
+        """Make entries of reductions, masked by whether there was anything, unless that is sure."""
         together: dict[Any, list[str]] = {}
         for name in folds:
             key = self._keys[name]
@@ -174,16 +172,15 @@ class Windows:
         made: Nodes = ()
         for names in together.values():
             key = self._keys[names[0]]
-            ones, counts = zip(
-                *(self._reduced(self._keys[name], folds[name]) for name in names), strict=True
-            )
+            reduced = {name: self._reduced(self._keys[name], folds[name]) for name in names}
             data = {
-                name: unraw(one.value, self._keys[name].value)
-                for name, one in zip(names, ones, strict=True)
+                name: unraw(value, self._keys[name].value)
+                for name, (value, _, _) in reduced.items()
             }
-            steps = {name: ones[0].steps[name] for name in key.step_names}
+            _, steps, count = reduced[names[0]]
+            steps = {name: steps[name] for name in key.step_names}
             meta = Meta(key.tags, lanes=key.lanes, site=key.site)
-            made += (Entry(data, steps, None if sure else counts[0] > 0, meta),)
+            made += (Entry(data, steps, None if names[0] in sure else count > 0, meta),)
         return made
 
     # A reduction under way is a pair of trees: of values, and of steps.
@@ -211,29 +208,16 @@ class Windows:
             ),
         )
 
-    def _reduced(self, key: Key, fold: Any) -> tuple[KeyEntry, Any]:
-        """What a reduction came to, and how many entries went into it, by lane."""
+    def _reduced(self, key: Key, fold: Any) -> tuple[Any, dict[str, Any], Any]:
+        """What a reduction came to: value, steps, and how many entries went into it, by lane."""
         value, steps = fold
         count = jax.tree.leaves(value, is_leaf=_is_fold)[0].count
-        one = KeyEntry(
-            _map_folds(
-                lambda f, x: reductions.finish(self._how, f, x), value, self._types[key.name]
-            ),
+        types = self._types[key.name]
+        return (
+            _map_folds(lambda f, x: reductions.finish(self._how, f, x), value, types),
             _map_folds(lambda f, x: reductions.finish(self._step_how, f, x), steps, key.steps),
-            None,
+            count,
         )
-        return one, count
-
-
-def _check_reducible(key: Key, how: reductions.How) -> None:
-    has_keys = any(is_key(x) for x in jax.tree.leaves(key.value))
-    if has_keys and how not in ("first", "last"):
-        raise LogTypeError(
-            f"{key.name!r}, logged at {key.site}, holds random keys, which have no {how!r}. Use "
-            "`reduce='first'` or 'last', or select other keys with `argnames`."
-        )
-    if callable(how):
-        reductions.check_function(how, key.value, key.name)
 
 
 def _with_folds(state: WindowState, loop: str, folds: dict[str, Any]) -> WindowState:

@@ -93,9 +93,8 @@ def logged(eqn: JaxprEqn, values: Sequence[Any] | None = None) -> Nodes:
     return nodes
 
 
-def listeners_of(tree: Any, values: Sequence[Any]) -> list[Listener]:
+def listeners_of(nodes: Nodes) -> list[Listener]:
     """List the listeners that claimed entries while they were traced."""
-    nodes = jax.tree.unflatten(tree, values)
     return [one for entry in entries(nodes) for one in entry.meta.listeners]
 
 
@@ -152,7 +151,7 @@ def _transpose(cotangents: Any, *values: Any, tree: Any) -> Any:
 
 def _run(*values: Any, tree: Any) -> list[Any]:
     """Outside any trace, as when a loop with a tap in it is differentiated there."""
-    if listeners_of(tree, values):
+    if listeners_of(jax.tree.unflatten(tree, values)):
         with jax.disable_jit(False):
             jax.jit(lambda *values: log_p.bind(*values, tree=tree))(*values)
     return []
@@ -160,7 +159,7 @@ def _run(*values: Any, tree: Any) -> list[Any]:
 
 def _lower(ctx: Any, *operands: Any, tree: Any) -> Any:
     # Nothing is left of an entry that nobody has claimed.
-    listeners = listeners_of(tree, operands)
+    listeners = listeners_of(jax.tree.unflatten(tree, operands))
     if not listeners:
         return []
     return lower_evaluated(ctx, operands, log_p, {"tree": tree}, listeners[0].compile)

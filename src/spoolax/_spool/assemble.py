@@ -22,9 +22,9 @@ from .plan import Plan
 
 
 def assemble(
-    plans: dict[str, Plan], nodes: Nodes, folded: dict[str, Result], prefix: str
+    plans: dict[str, Plan], nodes: Nodes, results: dict[str, Result], prefix: str
 ) -> LogDict:
-    """Join what scans stacked and what was folded, in the order in which keys first appear."""
+    """Join what scans stacked and the other results, in the order in which keys first appear."""
 
     def wanted(key: str) -> Callable[[str, Entry], bool]:
         return lambda name, entry: name == key
@@ -35,7 +35,7 @@ def assemble(
             value, steps, valid, is_series = _joined(restrict(nodes, wanted(key)), plan.key)
             dropped = None
         else:
-            value, steps, valid, lost = folded[key]
+            value, steps, valid, lost = results[key]
             is_series = bool(plan.capacity)
             dropped = lost if plan.overflow in ("first", "last", "thin") else None
         series[prefix + key] = Series(

@@ -53,10 +53,7 @@ def make_plan(key: Key, options: SpoolOptions, traced: bool) -> Plan:
     if options.reduce is not None and not windowed:
         return Plan(key, reduced=True)
     bound = key.kept if windowed else key.count
-    is_limited = options.capacity is not None and (
-        key.unbounded or (key.loops and bound > options.capacity)
-    )
-    if options.capacity is not None and is_limited:
+    if options.capacity is not None and (key.unbounded or (key.loops and bound > options.capacity)):
         return Plan(key, capacity=options.capacity, overflow=options.overflow)
     if key.unbounded and traced:
         raise UnboundedLogError(

@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._jax.anatomy import Loop, anatomy, programs_in
-from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
-from .._log.primitive import listeners_of, log_p
+from .._jax.anatomy import programs_in
+from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
+from .._log.primitive import listeners_of, log_p, logged
 
 
 class Count:
@@ -41,13 +41,11 @@ class Count:
 
 def is_loop(eqn: JaxprEqn) -> bool:
     """Say whether an equation is a loop."""
-    return isinstance(anatomy(eqn), Loop)
+    return eqn.primitive in (scan_p, while_p)
 
 
 def _is_claimed(eqn: JaxprEqn) -> bool:
-    if eqn.primitive is not log_p:
-        return False
-    return bool(listeners_of(eqn.params["tree"], [atom.aval for atom in eqn.invars]))
+    return eqn.primitive is log_p and bool(listeners_of(logged(eqn)))
 
 
 _HOST_CALLS = ("pure_callback", "io_callback", "debug_callback", "debug_print")

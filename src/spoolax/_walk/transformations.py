@@ -44,7 +44,7 @@ from .._jax.primitives import (
     while_p,
 )
 from .._log.entry import Entry, Listener, Nodes, entries, map_entries, masked
-from .._log.primitive import emit, log_p, logged
+from .._log.primitive import emit, listeners_of, log_p, logged
 from .counts import claimed_logs, logs, loops
 from .interpret import interpret, rules
 from .labels import counted_back, relabelled
@@ -215,7 +215,7 @@ def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 def _listeners(jaxpr: Jaxpr) -> Iterator[Listener]:
     for eqn in open_jaxpr(jaxpr)[0].eqns:
         if eqn.primitive is log_p:
-            yield from (one for entry in entries(logged(eqn)) for one in entry.meta.listeners)
+            yield from listeners_of(logged(eqn))
         for program in programs_in(eqn):
             yield from _listeners(program)
 

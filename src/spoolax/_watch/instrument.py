@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from .._jax.anatomy import Call, Cond, anatomy
+from .._jax.anatomy import Call, Cond, anatomy, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.selection import is_heard, restrict
 from .._log.entry import Nodes
@@ -45,7 +45,7 @@ class Instrument(Meaning):
     def enters(self, eqn: JaxprEqn) -> bool:
         if eqn.primitive is log_p or is_loop(eqn):
             return True
-        return _can_be_entered(eqn) and bool(self._of_interest(eqn))
+        return _can_be_entered(eqn) and any(map(self._of_interest.within, programs_in(eqn)))
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where

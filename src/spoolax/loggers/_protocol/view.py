@@ -1,8 +1,8 @@
 """Take what is to be logged out of a state, as copies that outlive it.
 
 The user's `view` is compiled together with the copying, so that a `log` is one dispatch. Small
-arrays of the same dtype are packed into one, because the number of arrays is what costs time. A
-view that cannot be compiled is just called.
+arrays are packed into one, because the number of arrays is what costs time. A view that cannot be
+compiled is just called.
 """
 
 from __future__ import annotations
