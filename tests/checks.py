@@ -3,8 +3,8 @@
 Compiling is most of what the suite does. So references are computed once per process (`plain`,
 `plain_gradient`, `expected_of`), and properties that can be checked for several programs at once
 are checked on medleys: programs that run one after the other as one compiled function, in which
-every key begins with the name of its program. Outputs are compared to the bit one program at a
-time, because XLA fuses across the programs of a medley.
+every key begins with the name of its program. What holds to the bit is tested one program at a
+time, optimized as users have it; of `watch`, for the programs of `COVER`.
 """
 
 import functools

@@ -538,36 +538,46 @@ def remat_of_while_with_a_log_in_its_test(xs):
     return jax.grad(f)(xs) + jax.grad(checkpoint(f))(xs)
 
 
-@jax.custom_jvp
-def cubed(x):
-    log({"cubed": x})
-    return x**3
+# Each program makes its own functions with custom rules: JAX caches their traces, and the keys that
+# were logged in them.
 
 
-cubed.defjvp(lambda p, t: (cubed(*p), 5 * p[0] * t[0]))
+def cubing():
+    @jax.custom_jvp
+    def cubed(x):
+        log({"cubed": x})
+        return x**3
+
+    cubed.defjvp(lambda p, t: (cubed(*p), 5 * p[0] * t[0]))
+    return cubed
 
 
-@jax.custom_vjp
-def halved(x):
-    log({"halved": x})
-    return x / 2
+def halving():
+    @jax.custom_vjp
+    def halved(x):
+        log({"halved": x})
+        return x / 2
 
-
-halved.defvjp(lambda x: (halved(x), x), lambda x, g: (g * x,))
+    halved.defvjp(lambda x: (halved(x), x), lambda x, g: (g * x,))
+    return halved
 
 
 @program
 def custom_jvp(xs):
+    cubed = cubing()
     return cubed(xs) + jax.grad(lambda x: cubed(x).sum())(xs)
 
 
 @program
 def custom_vjp(xs):
+    halved = halving()
     return halved(xs) + jax.grad(lambda x: halved(x).sum())(xs)
 
 
 @program
 def custom_derivatives_in_scan(xs):
+    cubed, halved = cubing(), halving()
+
     def body(carry, x):
         return jnp.sin(cubed(carry) + halved(carry * x)), None
 
@@ -609,19 +619,17 @@ def custom_vjp_whose_rules_log(xs):
     return jax.grad(lambda x: lax.scan(lambda c, x: (f(c) * x, None), x, xs)[0])(xs[0])
 
 
-@jax.custom_batching.custom_vmap
-def mapped_by_hand(x):
-    log({"custom": x})
-    return x + 1
-
-
-@mapped_by_hand.def_vmap
-def _(axis_size, in_batched, x):
-    return x + 1, in_batched[0]
-
-
 @program(expected=entries("custom", [XS]), reverse=False, silent_rule=True)
 def custom_vmap(xs):
+    @jax.custom_batching.custom_vmap
+    def mapped_by_hand(x):
+        log({"custom": x})
+        return x + 1
+
+    @mapped_by_hand.def_vmap
+    def _(axis_size, in_batched, x):
+        return x + 1, in_batched[0]
+
     return mapped_by_hand(xs)
 
 
