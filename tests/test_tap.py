@@ -361,6 +361,7 @@ complex64 float64 int64 complex128"""
 
 
 @pytest.mark.parametrize("dtype", DTYPES.split())
+@pytest.mark.usefixtures("unoptimized")
 def test_values_of_every_type_arrive_to_the_bit(dtype):
     """Small and large ones, in loops and outside."""
 
