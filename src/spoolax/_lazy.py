@@ -32,9 +32,10 @@ def lazily(
         setattr(sys.modules[package], name, value)
         return value
 
-    def names() -> list[str]:
-        there = vars(sys.modules[package])
-        public = {name for name in there if not name.startswith("_")}
-        return sorted((public | {*where}) - {"TYPE_CHECKING", "lazily"})
-
-    return get, lambda: sorted({*vars(sys.modules[package]), *where}), names()
+    there = vars(sys.modules[package])
+    public = {name for name in there if not name.startswith("_")} | {*where}
+    return (
+        get,
+        lambda: sorted({*there, *where}),
+        sorted(public - {"TYPE_CHECKING", "lazily"}),
+    )

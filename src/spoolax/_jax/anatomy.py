@@ -96,10 +96,22 @@ class Scan(Loop):
 
     consts: int
     carry: int
-    length: int
-    reverse: bool
-    unroll: int
     options: dict[str, Any]  # What `jax.lax.scan` is to be called with again.
+
+    @property
+    def length(self) -> int:
+        """How many iterations it makes."""
+        return self.options["length"]  # type: ignore[no-any-return]
+
+    @property
+    def reverse(self) -> bool:
+        """Whether it runs backwards."""
+        return self.options["reverse"]  # type: ignore[no-any-return]
+
+    @property
+    def unroll(self) -> int:
+        """How many iterations the user wants as one."""
+        return self.options["unroll"]  # type: ignore[no-any-return]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -189,8 +201,7 @@ def _scan(eqn: JaxprEqn) -> Scan:
         consts, carry = params["num_consts"], params["num_carry"]
     names = ("length", "reverse", "unroll", "_split_transpose")
     options = {name: params[name] for name in names if name in params}
-    length, reverse, unroll = params["length"], params["reverse"], params["unroll"]
-    return Scan((params["jaxpr"],), consts, carry, length, reverse, unroll, options)
+    return Scan((params["jaxpr"],), consts, carry, options)
 
 
 def _while(eqn: JaxprEqn) -> While:

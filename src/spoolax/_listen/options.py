@@ -47,6 +47,11 @@ class Options:
         if self.reduce is not None:
             reduction(self.reduce)
 
+    @property
+    def windowed(self) -> bool:
+        """Whether entries are thinned out or reduced on their way."""
+        return self.interval is not None or self.reduce is not None
+
     def selects(self, key: str, entry: Entry) -> bool:
         """Say whether a key of an entry was asked for."""
         if entry.meta.taken:

@@ -45,6 +45,7 @@ class Windows:
 
     def __init__(self, keys: dict[str, Key], options: Options) -> None:
         self._keys, self._interval = keys, options.interval
+        self._windowed = options.windowed
         self._reduces = options.reduce is not None
         self._how = options.reduce or "last"
         # A reduced entry has the step of the last entry in it, or of the one that was kept.
@@ -75,7 +76,7 @@ class Windows:
 
     def take(self, state: WindowState, nodes: Nodes, where: Where) -> tuple[Nodes, WindowState]:
         """Take entries in, and return those that are due."""
-        if self._interval is None and not self._reduces:
+        if not self._windowed:
             return nodes, state
         made: Nodes = ()
         for node in nodes:

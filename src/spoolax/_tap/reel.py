@@ -44,8 +44,8 @@ class Layout:
     """Where in a row everything is: a header of `header` numbers, and entries like `nodes`."""
 
     def __init__(self, header: int, nodes: Nodes) -> None:
-        self.header, self.nodes = header, nodes  # Of the entries, only the types.
-        self._leaves, self._tree = jax.tree.flatten(nodes)
+        self.header = header
+        self._leaves, self._tree = jax.tree.flatten(nodes)  # Only the types.
         numbers = [jax.ShapeDtypeStruct((), jnp.int32)] * header
         self._packing = Packing.of([*numbers, *self._leaves], PACKED)
         self._mesh = next(filter(None, map(mesh_of, self._leaves)), None)

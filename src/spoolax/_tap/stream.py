@@ -94,8 +94,7 @@ def stream(
         mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
         mine = [(_unclaimed(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
-        windowed = one.options.interval is not None or one.options.reduce is not None
-        keys = keys_of(mine, everything) if windowed else {}
+        keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
     meaning = _Streaming(listeners, tap, repeated, pace)
     meaning.rehearse(jaxpr, args)
