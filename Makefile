@@ -5,6 +5,7 @@
 #   make test             the whole test suite
 #   make lint             format, lint and type checks
 #   make test-trackers    wandb, TensorBoard, MLflow and Trackio, which are installed for that
+#   make test-ecosystem   flax, equinox, diffrax, blackjax, numpyro and others, on the newest JAX
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
 #   make test-jax-oldest  the suite on the oldest supported JAX
 #   make test-crash       stores that are killed and disks that fill up, many times over
@@ -27,7 +28,7 @@ NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
 	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
 	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
-.PHONY: demo examples test test-trackers lint format test-jax-newest test-jax-oldest \
+.PHONY: demo examples test test-trackers test-ecosystem lint format test-jax-newest test-jax-oldest \
 	test-crash bench fuzz constraints clean
 
 # An environment is made once, and again when what goes into it has changed.
@@ -45,6 +46,7 @@ $(eval $(call environment,.venv,$(PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-newest,$(NEWEST_PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-oldest,$(PYTHON),-e '.[all]' --group dev 'jax==$(OLDEST_JAX)' 'jaxlib==$(OLDEST_JAX)'))
 $(eval $(call environment,.venv-trackers,$(PYTHON),$(TRACKERS)))
+$(eval $(call environment,.venv-ecosystem,$(or $(NEWEST_PYTHON),$(PYTHON)),$(PINNED) --group ecosystem))
 $(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(TRACKERS) --group bench))
 
 demo: .venv/.done
@@ -61,6 +63,9 @@ test: .venv/.done
 
 test-trackers: .venv-trackers/.done
 	.venv-trackers/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/trackers docs/trackers
+
+test-ecosystem: .venv-ecosystem/.done
+	.venv-ecosystem/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/ecosystem
 
 lint: .venv/.done
 	.venv/bin/ruff format --check .
@@ -95,8 +100,8 @@ fuzz: .venv/.done
 # Pins for all supported pythons at once; without the hosts that a lock file would record.
 constraints: .venv/.done
 	.venv/bin/uv pip compile --quiet --universal --upgrade --no-header --no-annotate \
-		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench \
+		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench --group ecosystem \
 		pyproject.toml -o constraints.txt
 
 clean:
-	rm -rf .venv .venv-newest .venv-oldest .venv-trackers .venv-bench
+	rm -rf .venv .venv-newest .venv-oldest .venv-trackers .venv-ecosystem .venv-bench
