@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import jax
@@ -23,6 +24,16 @@ def host_call(receive: Callable[..., Any], question: Any, *arrays: Any) -> Any:
     return host_call_p.bind(question, *arrays, receive=receive)
 
 
+def in_host_call(frame: FrameType | None, outermost: FrameType | None) -> bool:
+    """Say whether a program that `outermost` has started called a Python function here."""
+    while frame is not None and frame is not outermost:
+        code = frame.f_code
+        if code.co_name == "_wrapped_callback" and code.co_filename == callback.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _call_from_host(question: Any, *arrays: Any, receive: Callable[..., Any]) -> Any:
     return jax.numpy.asarray(receive(*map(np.asarray, (question, *arrays))))
 
@@ -31,6 +42,10 @@ def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> A
     def call(*arrays: Any) -> tuple[Any]:
         return (np.asarray(receive(*arrays)),)
 
+    return _emit(ctx, call, operands)
+
+
+def _emit(ctx: Any, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
     results, _, _ = callback.emit_python_callback(
         ctx,
         call,
@@ -51,6 +66,25 @@ host_call_p = Primitive("host_call")
 host_call_p.def_impl(_call_from_host)
 host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
+
+
+def tell_host(receive: Callable[[Any], None], number: Any) -> None:
+    """Call `receive(number)` on the host. The program does not wait for it on other devices."""
+    tell_host_p.bind(number, receive=receive)
+
+
+def _lower_tell_host(ctx: Any, number: Any, *, receive: Callable[[Any], None]) -> Any:
+    def call(number: Any) -> tuple[()]:
+        receive(number)
+        return ()
+
+    return _emit(ctx, call, [number])
+
+
+tell_host_p = Primitive("tell_host")
+tell_host_p.multiple_results = True
+tell_host_p.def_abstract_eval(lambda number, receive: [])
+mlir.register_lowering(tell_host_p, _lower_tell_host, cacheable=False)
 
 
 def numbers_from_host(words: Any, receive: Callable[[Any], Any]) -> Any:

@@ -16,6 +16,7 @@ from jax import lax
 from .._jax.host_call import host_call
 from ..errors import LogValueError
 
+STOPPED = -(1 << 30)
 OVERFLOW = ("last", "first", "thin")
 
 
@@ -55,7 +56,8 @@ def push(
         def spill() -> Any:
             return host_call(receive, jnp.int32(0), *(x[:capacity] for x in jax.tree.leaves(rows)))
 
-        # The host answers with the new count, 0, so that what follows waits for it.
+        # The host answers with the new count, 0, so that what follows waits for it; or with one
+        # that stays negative, if the program is to stop.
         pushed = lax.cond(pushed == capacity, spill, lambda: pushed)
         slot = pushed
     elif overflow == "last":

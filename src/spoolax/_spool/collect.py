@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .._listen.selection import is_heard, left_over, restrict
@@ -27,7 +29,7 @@ from .._walk.survey import without
 from . import buffer
 from .plan import Plan, SpoolOptions
 
-Receive = Callable[[str, KeyEntry], None]
+Receive = Callable[[str, KeyEntry], bool]  # Returns whether the program is to go on.
 
 
 class Collected(NamedTuple):
@@ -93,6 +95,11 @@ class Collecting(Meaning):
         due, windows = self._windows.left(state.windows, where)
         return self._push(state._replace(windows=windows), due)
 
+    def goes_on(self, state: Collected) -> Any:
+        spilling = [n for n, plan in self._plans.items() if plan.overflow == "spill"]
+        stopped = [state.buffers[name].pushed < 0 for name in spilling]
+        return ~functools.reduce(jnp.logical_or, stopped) if stopped else True
+
     def finish(self, state: Collected) -> dict[str, Result]:
         """Return what was not stacked, padded to static shapes."""
         results = {}
@@ -137,9 +144,9 @@ class Collecting(Meaning):
             one = one._replace(mask=jnp.ones(plan.key.lanes, jnp.bool_))
         tree = jax.tree.structure(one)
 
-        def receive(count: Any, *leaves: Any) -> Any:
-            self._receive(name, jax.tree.unflatten(tree, leaves))
-            return count
+        def receive(empty: Any, *leaves: Any) -> Any:
+            goes_on = self._receive(name, jax.tree.unflatten(tree, leaves))
+            return empty if goes_on else np.int32(buffer.STOPPED)
 
         wanted = None if entry.mask is None else jnp.any(entry.mask)
         pushed = buffer.push(state.buffers[name], one, wanted, plan.overflow, receive)

@@ -11,6 +11,7 @@ import jax
 
 from .._jax.primitives import Jaxpr
 from .._listen.drivers import is_driver, listening_around
+from .._listen.interrupts import interruptible
 from .._listen.keys import keys_of
 from .._listen.programs import Program, RetryError, programs_of
 from .._listen.selection import warn_of_nothing
@@ -148,6 +149,7 @@ class _Spooled(Program):
         self._options = options
         self._lock = threading.Lock()
         self._by_host: bool | None = None  # Whether entries go by way of the host. None: not known.
+        self._interruptible = interruptible()
         self._spilled: dict[str, list[KeyEntry]] = {}
         self._plans: dict[str, Plan] = {}
 
@@ -192,14 +194,20 @@ class _Spooled(Program):
 
     def _call_by_host(self, leaves: Sequence[Any]) -> Any:
         self._spilled.clear()
-        out, logs = jax.block_until_ready(self.run(leaves))
+        self._interruptible = interruptible()
+        with self._interruptible:
+            out, logs = self.run(leaves)
+            self._interruptible.wait_for((out, logs))
+        if self._interruptible.asked():
+            raise KeyboardInterrupt
         prefix = self._options.prefix
         spilled = {prefix + key: rows for key, rows in self._spilled.items()}
         plans = {prefix + key: plan for key, plan in self._plans.items()}
         return out, only_real(with_spilled(logs, spilled, plans))
 
-    def _receive(self, key: str, entries: KeyEntry) -> None:
+    def _receive(self, key: str, entries: KeyEntry) -> bool:
         self._spilled.setdefault(key, []).append(entries)
+        return not self._interruptible.asked()
 
 
 class _NeedsHostError(RetryError):

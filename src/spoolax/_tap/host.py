@@ -252,7 +252,6 @@ class Host:
         if not self.is_worker():
             self.wait()
             return
-        self.runs.wait(unbounded_only=True)
         while True:
             with self._lock:
                 chunk = next((c for c in self._queue if c.run.unbounded), None)

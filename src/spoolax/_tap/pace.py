@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+
 from .reel import MOST_ROWS
 
 GROWTH = 64  # How many times longer than the last chunk the next one may be.
@@ -15,6 +17,8 @@ class Pace:
 
     def first(self) -> int:
         """How many to begin with: fewer than any loop reached, in case it has become slower."""
+        if jax.process_count() > 1:
+            return 1  # One process is called for all of them, so only that one knows the pace.
         return max(1, min(list(self._limits.values()), default=1) // 2)
 
     def next(self, loop: str, limit: int, made: int, elapsed: float | None, latency: float) -> int:

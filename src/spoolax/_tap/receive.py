@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import StopRun
 from .deliver import Part, count_entries, deliver
 from .host import Chunk, host
 from .pace import Pace
@@ -38,8 +39,9 @@ class Receiver:
         *arrays: Any,
     ) -> Any:
         number, limit, made, iteration, *counts = question.tolist()
+        if number < 0:
+            return question  # It was told to stop. What it logs since then did not happen.
         run = host.run(number)
-        run.end_if_asked_to()
         elapsed, when = run.arrived(loop), time.time()
         parts, rest = [], iter(arrays)
         for group, count in zip(groups, counts, strict=True):
@@ -55,10 +57,15 @@ class Receiver:
             assert sink is not None
             latency = min(latency, sink.latency)
             _put(parts, run, tap, sink, when)
-        run.end_if_asked_to()  # A delivery that we waited for may have asked.
         run.goes_on(loop)
         limit = self._pace.next(loop, limit, made, elapsed, latency)
-        return np.array([run.number, limit, *[0] * (len(question) - 2)], np.int32)
+        return np.array([run.answer(), limit, *[0] * (len(question) - 2)], np.int32)
+
+
+def raise_stop(number: Any) -> Any:
+    """Raise what stopped the run with this number, negated."""
+    run = host.run(-int(number))
+    raise run.stop or StopRun("The program was stopped.")
 
 
 def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:

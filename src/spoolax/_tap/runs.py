@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from .._listen.interrupts import interruptible
 from ..errors import StopRun
 from .sinks import Sink
 
@@ -22,11 +23,12 @@ class Run:
 
     def __init__(self, number: int, sink: Sink | None) -> None:
         self.number, self.sink = number, sink
-        self.stop: StopRun | None = None
-        self.stopped = False  # It was asked to stop, and did; else it ended before it could.
+        self.stop: StopRun | KeyboardInterrupt | None = None  # Somebody wants it to stop.
+        self.stopped = False  # It was told so; else it ended before it could be.
+        self.interruptible = interruptible()
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
-        self.token: Any = None
+        self.token: Any = None  # It is ready when the program has ended.
         self._device: str | None = None
         # If it was not registered, it is not known when it began.
         self._begun = None if sink is None else time.perf_counter()
@@ -45,10 +47,24 @@ class Run:
         since = self._paused.get(loop, self._begun)
         return None if since is None else time.perf_counter() - since
 
-    def end_if_asked_to(self) -> None:
-        if self.stop is not None:
-            self.stopped = True
+    def answer(self) -> int:
+        """What to tell the program: its number, negated if it is to stop."""
+        if self.stop is None and self.interruptible.asked():
+            self.stop = KeyboardInterrupt()
+        if self.stop is None:
+            return self.number
+        self.stopped = True
+        return -self.number
+
+    def raise_if_stopped(self) -> None:
+        """Raise what stopped the program, which has ended."""
+        if self.interruptible.asked() and not self.stopped:  # It ended before it learned that.
+            raise KeyboardInterrupt
+        if self.stop is not None and self.stopped:
             raise self.stop
+        if jax.process_count() > 1 and int(self.token) < 0:
+            # One process is called for all of them.
+            raise StopRun("Another process stopped this program.")
 
     def goes_on(self, loop: str) -> None:
         self._paused[loop] = time.perf_counter()
@@ -62,7 +78,6 @@ class Runs:
         self._numbers = itertools.count(1)
         self._registered: dict[int, Run] = {}
         self._anonymous: collections.OrderedDict[int, Run] = collections.OrderedDict()
-        self._dispatched: collections.deque[Run] = collections.deque()
 
     def begin(self, sink: Sink, unbounded: bool) -> Run:
         """Register an execution that is about to begin."""
@@ -87,30 +102,16 @@ class Runs:
         run.unbounded = unbounded
         return run
 
-    def failed(self, run: Run) -> None:
-        """A program ended with an error, or was not even started."""
+    def ended(self, run: Run) -> None:
+        """A program has ended, or was not even started."""
         with self._lock:
             self._registered.pop(run.number, None)
 
-    def dispatched(self, run: Run, token: Any) -> None:
-        """A program was started; `token` is ready when it has ended."""
-        run.token = token
+    def wait(self) -> None:
+        """Wait for the programs that other threads have started."""
         with self._lock:
-            self._dispatched.append(run)
-            while self._dispatched and _is_ready(self._dispatched[0].token):
-                self._registered.pop(self._dispatched.popleft().number, None)
-
-    def wait(self, unbounded_only: bool = False) -> None:
-        """Wait for the programs that were started."""
-        for run in tuple(self._dispatched):
-            if run.unbounded or not unbounded_only:
-                # An error of the program surfaces from its outputs. Here, it has just ended.
-                with contextlib.suppress(RuntimeError):
-                    jax.block_until_ready(run.token)
-
-
-def _is_ready(token: Any) -> bool:
-    try:
-        return bool(token.is_ready())
-    except RuntimeError:  # It failed, or was deleted.
-        return True
+            started = [run.token for run in self._registered.values() if run.token is not None]
+        for token in started:
+            # An error of the program surfaces from its outputs. Here, it has just ended.
+            with contextlib.suppress(RuntimeError):
+                jax.block_until_ready(token)

@@ -5,7 +5,8 @@ run of `log` calls in their bodies, and pause from time to time to send all of t
 many iterations there are between pauses is the host's answer to each call: few at first, and then
 as many as keep to the latency that was asked for. Rows of several reels are put back into program
 order by a number that each of them has. Calls are chained by the host's answers, so they arrive in
-order themselves.
+order themselves. An answer may also be that the program is to stop: then it leaves all of these
+loops, on every device in the same iteration, and what it computes from there on is discarded.
 
 Entries outside loops, and large ones, are sent at once.
 """
@@ -23,7 +24,7 @@ import numpy as np
 from jax import lax
 
 from .._jax import arrays
-from .._jax.host_call import host_call
+from .._jax.host_call import host_call, tell_host
 from .._jax.primitives import Jaxpr, JaxprEqn, shard_map_p
 from .._listen.keys import keys_of
 from .._listen.options import Options
@@ -38,11 +39,12 @@ from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
 from .._walk.survey import Found, repetitions, survey, without
 from .pace import Pace
-from .receive import Receiver
+from .receive import Receiver, raise_stop
 from .reel import Group, Reel, write
 from .sinks import Sink
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
+UNLIMITED = (1 << 31) - 1  # Iterations between pauses of a loop that has nothing to send then.
 
 
 class Tap:
@@ -54,14 +56,17 @@ class Tap:
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Stream what taps have claimed in a part of a larger program."""
-        outs, _ = stream(jaxpr, survey(jaxpr), args, None, np.array([0, 1], np.int32), Pace())
+        outs, run = stream(jaxpr, survey(jaxpr), args, None, np.array([0, 1], np.int32), Pace())
+        # Nobody is there to raise what stopped it, so it fails, once no device waits for another.
+        run, _ = lax.optimization_barrier((run, outs))
+        lax.cond(run < 0, lambda: tell_host(raise_stop, run), lambda: None)
         return outs
 
 
 class StreamState(NamedTuple):
     """What a streaming program carries."""
 
-    run: Any  # Which execution this is; 0 until the host has given it a number.
+    run: Any  # Which execution this is; 0 until the host has given it a number; < 0: it is to stop.
     first: Any  # How many iterations the first chunk of a loop may have.
     rows: Any  # How many rows have been written since the last call.
     iterations: dict[str, Any]  # Of the loops that we are in.
@@ -82,7 +87,8 @@ def stream(
 
     `found` is what it logs, as `survey` says.
     `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
-    have. Returns the outputs, and a number that is there when everything has been handed over.
+    have. Returns the outputs, and a number that is there when everything has been handed over. If
+    it is negative, the program was stopped, and the outputs mean nothing.
     """
     repeated = repetitions(found)
     seen = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
@@ -141,7 +147,7 @@ class _Streaming(Meaning):
         self._listeners, self._outermost, self._repeated = listeners, outermost, repeated
         self._receiver = Receiver([tap for tap, _ in listeners], pace)
         self._groups: dict[str, Group] = {}
-        self._interrupted: set[str] = set()  # Outermost loops that send amid iterations.
+        self._sending: set[str] = set()  # Loops that send amid iterations.
         self._calling: set[str] = set()  # Loops that call the user's Python functions.
         self._rehearsing = False
 
@@ -154,7 +160,7 @@ class _Streaming(Meaning):
         self._rehearsing = True
         jax.eval_shape(run, *args)
         self._rehearsing = False
-        loops = [group.path[0] for group in self._groups.values()] + list(self._interrupted) * 2
+        loops = [group.path[0] for group in self._groups.values()] + list(self._sending) * 2
         for name, group in self._groups.items():
             if group.counted and loops.count(group.path[0]) > 1:
                 # There are others, so it takes a number to put them in order.
@@ -247,13 +253,20 @@ class _Streaming(Meaning):
     def chunked(self, where: Where) -> bool:
         if where.path[-1].length == 0:
             return False
-        return self._rehearsing or any(
-            _starts(group.path, where) for group in self._groups.values()
+        return (
+            self._rehearsing
+            or str(where) in self._sending
+            or any(_starts(group.path, where) for group in self._groups.values())
         )
+
+    def goes_on(self, state: StreamState) -> Any:
+        return state.run >= 0
 
     def chunk_size(self, state: StreamState, where: Where) -> Any:
         if self._rehearsing:
             return jnp.int32(1)
+        if str(where) not in state.limits:
+            return jnp.int32(UNLIMITED)
         if str(where) in self._calling:
             # That takes longer than our own call, and may fail: nothing should be lost then.
             return jnp.int32(1)
@@ -271,7 +284,7 @@ class _Streaming(Meaning):
     def chunk_ended(
         self, state: StreamState, where: Where, made: Any, unfinished: Any
     ) -> StreamState:
-        if self._rehearsing:
+        if self._rehearsing or str(where) not in state.limits:
             return state
         if len(where.path) == 1:
             return self._call(state, where, made=made)
@@ -301,8 +314,8 @@ class _Streaming(Meaning):
 
     def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
         """Send what is in the reels, and then `nodes`, if any of them happened."""
-        if self._rehearsing and nodes and where.path:
-            self._interrupted.add(str(where.path[0]))
+        if self._rehearsing and nodes:
+            self._sending.update(_loops(where))
         if self._rehearsing or not nodes:
             return state
         happened = _any_happened(nodes)

@@ -68,15 +68,21 @@ class Streamed(Program):
                 return self.run([*leaves, *steps])[0]
         assert tap.sink is not None
         run = host.begin(tap.sink)
+        begin = np.array([run.number, self._pace.first()], np.int32)
         try:
-            begin = np.array([run.number, self._pace.first()], np.int32)
-            out, token = self.run([*leaves, arrays.on_device(begin)])
-        except BaseException as error:
-            host.runs.failed(run)
-            if isinstance(error, jax.errors.JaxRuntimeError) and run.stop is not None:
-                raise run.stop from None
+            with run.interruptible:
+                out, run.token = self.run([*leaves, arrays.on_device(begin)])
+                run.interruptible.wait_for(run.token)
+        except KeyboardInterrupt as interrupt:
+            run.stop = (
+                run.stop or interrupt
+            )  # If it is still running, it learns that when it calls.
             raise
-        host.runs.dispatched(run, token)
+        except BaseException:
+            host.runs.ended(run)
+            raise
+        host.runs.ended(run)
+        run.raise_if_stopped()
         return out
 
 

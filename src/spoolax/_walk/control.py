@@ -99,12 +99,12 @@ def _in_chunks(
     """Run a loop that pauses whenever the meaning says so.
 
     The test is compiled once only, so one that fails just when a chunk is over is noticed in the
-    next one, which is empty.
+    next one, which is empty. A program that is not to go on leaves the loop amid a chunk.
     """
 
     def more(c: Any) -> Any:
         room, carry, state = c
-        return (room > 0) & go_on(carry, state)
+        return (room > 0) & meaning.goes_on(state) & go_on(carry, state)
 
     def iteration(c: Any) -> Any:
         room, carry, state = c
@@ -120,7 +120,9 @@ def _in_chunks(
         unfinished = left <= 0
         return unfinished, carry, meaning.chunk_ended(state, inside, room - left, unfinished)
 
-    _, carry, state = lax.while_loop(lambda c: c[0], chunk, (jnp.bool_(True), carry, state))
+    _, carry, state = lax.while_loop(
+        lambda c: c[0] & meaning.goes_on(c[2]), chunk, (jnp.bool_(True), carry, state)
+    )
     return carry, state
 
 
@@ -163,7 +165,10 @@ def _while(
             carry, state = step(*c)
             return carry, meaning.iterated(state, inside)
 
-        return lax.while_loop(lambda c: go_on(*c), body, (carry, state))  # type: ignore[no-any-return]
+        def more(c: Any) -> Any:
+            return go_on(*c) & meaning.goes_on(c[1])
+
+        return lax.while_loop(more, body, (carry, state))  # type: ignore[no-any-return]
 
     if logs.within(test_program) and (chunked or jax.tree.leaves(state)):
         # The test logs too, so it runs in the body, where the state is.

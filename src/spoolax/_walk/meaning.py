@@ -52,6 +52,11 @@ class Meaning:
         del body, where
         return state
 
+    def goes_on(self, state: State) -> Any:
+        """Say whether the program is to go on. If it is not, it leaves chunked and while loops."""
+        del state
+        return True
+
     def deferred(self) -> Meaning | None:
         """The meaning to use in branches, if their entries may be logged after them.
 
