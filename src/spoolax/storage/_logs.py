@@ -39,7 +39,10 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         )
     """
     if not isinstance(logs, LogDict):
-        raise LogTypeError(f"`save` takes a LogDict, not {type(logs).__name__}.")
+        raise LogTypeError(
+            f"`save(path, logs)` takes a LogDict, not {type(logs).__name__}. Write "
+            "`spoolax.LogDict(values)` to make one of a dictionary."
+        )
     check_mode(mode)
     tree = {
         "values": dict(logs),
