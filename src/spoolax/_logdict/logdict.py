@@ -106,11 +106,10 @@ class LogDict(dict[str, Any]):
         self._origin: Origin | Callable[[], Origin | None] | None = None
         if isinstance(values, LogDict):
             known = values.copy()
-            self.steps, self.stacked = self.steps or known.steps, self.stacked or known.stacked
-            self._valid, self._dropped = (
-                self._valid or known._valid,
-                self._dropped or known._dropped,
-            )
+            self.steps = self.steps or known.steps
+            self.stacked = self.stacked or known.stacked
+            self._valid = self._valid or known._valid
+            self._dropped = self._dropped or known._dropped
             self._axes = known._axes
 
     def __getattr__(self, name: str) -> dict[str, Any]:
@@ -178,7 +177,7 @@ class LogDict(dict[str, Any]):
             self[key] = default
         return self[key]
 
-    def update(self, *others: Any, **values: Any) -> None:
+    def update(self, /, *others: Any, **values: Any) -> None:
         """Take over the values of `others`; if they are LogDicts, all that is known about them."""
         for other in (*others, values):
             if isinstance(other, LogDict):

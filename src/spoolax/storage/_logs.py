@@ -132,7 +132,7 @@ def _whole(reader: StorageReader) -> LogDict:
         stacked=about["stacked"],
     )
     logs._axes = {key: (axes[0], axes[1]) for key, axes in about["axes"].items()}
-    return logs
+    return logs.copy()  # With axes that were not known when it was saved.
 
 
 def _series(rows: Json, value: Any, lanes: int) -> Series:
