@@ -1,5 +1,6 @@
 """`LogDict` as a dictionary, a pytree, a series in time, a table and a text."""
 
+import copy
 import pickle
 import sys
 
@@ -94,6 +95,159 @@ def test_merging_takes_the_right_side():
     assert logs.step["end"] == 5
     assert set(logs.step) == {"x", "v", "end"}
     assert (make() | {"end": 2.0})["end"] == 2.0
+
+
+def known(logs):
+    """All that is known about each key besides its value."""
+    about = (logs.steps.values(), [logs._valid, logs._dropped, logs._axes, logs.stacked])
+    return {key for group in about for by_key in group for key in by_key}
+
+
+REMOVALS = {
+    "del": lambda logs: logs.__delitem__("x"),
+    "pop": lambda logs: logs.pop("x"),
+    "popitem": lambda logs: [logs.popitem() for _ in range(len(logs))],
+    "clear": lambda logs: logs.clear(),
+}
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
+def test_a_key_that_is_removed_takes_all_that_is_known_about_it_along(remove):
+    """So that it does not come back with another value. Copies have their own."""
+    logs = LogDict(
+        {"x": jnp.arange(2.0), "y": 1.0},
+        steps={"step": {"x": jnp.arange(2)}, "epoch": {"x": jnp.arange(2), "y": 0}},
+        valid={"x": jnp.array([True, False])},
+        dropped={"x": 3},
+        stacked=["x"],
+    )
+    logs = jax.tree.map(lambda x: x, logs)
+    copies = [logs.copy(), copy.copy(logs), LogDict(logs)]
+    remove(logs)
+    assert "x" not in known(logs)
+    logs["x"] = 5.0
+    assert repr(logs.filter("x")) == "LogDict(\n  x: 5.0\n)"
+    for one in copies:
+        assert one.step["x"].tolist() == [0, 1]
+        assert one.dropped["x"] == 3
+        assert one.stacked == {"x"}
+
+
+def test_removing_answers_as_a_dictionary_does():
+    """Defaults, errors and return values are the same."""
+    logs = make()
+    assert logs.pop("none", 7) == 7
+    with pytest.raises(KeyError):
+        logs.pop("none")
+    assert float(logs.pop("end")) == 6
+    assert logs.popitem()[0] == "v"
+    assert logs.setdefault("x", 0) is logs["x"]
+    assert logs.setdefault("new", 2.0) == logs["new"] == 2.0
+    assert list(logs.step) == ["x"]
+
+
+def test_a_new_value_keeps_the_steps_if_it_has_as_many_entries():
+    """Else they belong to other entries, and are forgotten."""
+    logs = make()
+    logs["x"] = 10 * logs["x"]
+    assert logs.slice[:2].step["x"].tolist() == [0, 1]
+    logs["v"] = logs["v"]["a"].sum(1)
+    assert logs.step["v"].shape == (logs + logs).slice[:4]["v"].shape == (4,)
+    logs["x"] = logs["x"][1:]
+    assert "x" in logs.stacked
+    assert list(logs.step) == ["v"]
+    assert (logs + logs)["x"].tolist() == [10, 30, 60, 10, 30, 60]
+    logs["v"] = logs["v"].mean()
+    assert logs.steps == {}
+    assert (logs + logs)["v"].shape == (2,)
+
+
+def test_a_value_that_was_logged_once_can_become_an_array():
+    """It is one entry still, so two of them are a series of two."""
+    logs = spoolax.spool(lambda x: spoolax.log({"x": x}, step=3))(1.0)[1]
+    logs["x"] = jnp.arange(3.0)
+    assert (logs + logs)["x"].shape == (2, 3)
+    assert (logs + logs).step["x"].tolist() == [3, 3]
+    logs["x"] = None
+    assert "x: None" in repr(logs)
+
+
+def test_update_takes_over_what_is_known():
+    """`update` and `|=` do what `|` does; a plain dictionary brings values only."""
+    for merge in (lambda a, b: a.update(b), lambda a, b: a.__ior__(b)):
+        logs, other = make(), make(start=5, n=2).filter("x")
+        merge(logs, other)
+        assert logs.step["x"].tolist() == (make() | other).step["x"].tolist() == [5, 6]
+        merge(logs, {"x": jnp.zeros(2), "new": 1})
+        assert logs.step["x"].tolist() == [5, 6]
+        assert list(logs.step) == ["x", "v"]
+    logs.update(end=1.0, more=2.0)
+    assert (logs["end"], logs["more"]) == (1.0, 2.0)
+    merged = {"a": 1.0, "x": 0.0} | make()
+    assert list(merged) == ["a", "x", "v", "end"]
+    assert merged.step["x"].shape == (4,)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_copies_know_all_that_is_known(copied):
+    """Also their order, and where they come from."""
+    seen = []
+    spoolax.tap(lambda x: spoolax.log({"b": x, "a": x}, step=1), seen.append)(1.0)
+    spoolax.flush()
+    for logs in (make(), seen[0]):
+        again = copied(logs)
+        assert repr(again) == repr(logs)
+        assert again.origin == logs.origin
+        assert known(again) == known(logs)
+
+
+def test_map_may_change_the_shape_of_entries():
+    """Time is where it was, or gone."""
+    logs = make()
+    assert (logs.map(lambda x: x[..., None]) + logs.map(lambda x: x[..., None]))["x"].shape == (
+        8,
+        1,
+    )
+    means = logs.map(jnp.mean)
+    assert means.stacked == frozenset()
+    assert (means + means)["x"].shape == (2,)
+
+
+def test_compiled_functions_tell_axes_apart():
+    """Arrays of the same shape may be entries of numbers in a batch, or entries of arrays."""
+    batch = jax.vmap(lambda x: LogDict({"x": x}, stacked=["x"]))(jnp.ones((2, 3)))
+    arrays = LogDict({"x": jnp.ones((2, 3))}, stacked=["x"])
+    same = jax.jit(lambda logs: logs)
+    assert (same(batch) + same(batch))["x"].shape == (2, 6)
+    assert (same(arrays) + same(arrays))["x"].shape == (4, 3)
+
+
+def test_derivatives_and_types_of_logs_have_a_text():
+    """They are LogDicts too: of tangents, of types, and of whatever a function made of leaves."""
+
+    def f(x):
+        def body(x, i):
+            def log(x):
+                spoolax.log({"x": x, "i": i}, step=i)
+                return x
+
+            return 2 * lax.cond(x > 2, log, lambda x: x, x), None
+
+        return lax.scan(body, x, jnp.arange(4))[0]
+
+    collect = jax.jit(lambda x: spoolax.spool(f)(x)[1])
+    logs, tangents = jax.jvp(collect, (1.0,), (1.0,))
+    assert "x: float32[4] = 4 8  (step 2 3, 2 invalid)" in repr(logs)
+    assert "x: float32[4] = 0 0 4 8  (step)" in repr(tangents)
+    assert "float0[4]  (step)" in tangents._repr_html_()
+    assert (tangents + tangents)["x"].shape == (8,)
+    assert "x: float32[4]  (step)" in repr(jax.eval_shape(collect, 1.0))
+    assert "2 invalid" in repr(jax.tree.map(lambda x: x.astype(jnp.float32), logs))
+    assert "x: float32[] = 3  (step 1.25)" in repr(jax.tree.map(jnp.mean, logs))
+    assert jax.tree.map(lambda x: x[3], logs).slice[1:]["x"] == 8
+    assert "x: None" in repr(jax.tree.map(lambda x: None, logs))
 
 
 def test_filter_prefix_slice_and_reduce():

@@ -28,13 +28,18 @@ class RecordFileBackend:
 
     def resume(self, path, meta, tables, expected_rows, *, last_step, steps_run):
         old = self.open(path)
-        rows = {table.name: old.table(table.name).rows() for table in tables}
-        writer = Writer(path, meta, tables, steps_run)
-        for name, (steps, columns) in rows.items():
+        rows = {}
+        for table in tables:
+            stored = old.table(table.name)
+            steps = stored.rows()[0]
             after = [] if last_step is None else np.flatnonzero(steps > last_step)
             count = after[0] if len(after) else len(steps)
-            if count:
-                writer.append(name, steps[:count], [column[:count] for column in columns])
+            columns = [stored.read(column, 0, count) for column, _ in table.stored_columns]
+            rows[table.name] = steps[:count], columns
+        writer = Writer(path, meta, tables, steps_run)
+        for name, (steps, columns) in rows.items():
+            if len(steps):
+                writer.append(name, steps, columns)
         return writer
 
     def open(self, path):

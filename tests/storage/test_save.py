@@ -274,3 +274,28 @@ def test_arrays_of_another_byte_order_come_back_as_numbers(tmp_path):
         logger.log({"x": swapped[0].astype(np.float32)}, 0)
         logger.log({"x": swapped[1]}, 1)
     assert spoolax.load(tmp_path / "b.h5")["x"].tolist() == swapped.tolist()
+
+
+def test_wrong_arguments_are_not_taken_for_damaged_files(tmp_path):
+    path = tmp_path / "a.h5"
+    for mode in ("banana", "a", None):
+        with pytest.raises(
+            errors.LogValueError, match=r"`mode=.*` is not known: use 'x' or 'w'\.$"
+        ):
+            spoolax.save(path, spoolax.LogDict({"x": 1.0}), mode=mode)
+    with pytest.raises(errors.LogTypeError, match="Return them"):
+        jax.jit(lambda x: spoolax.save(path, spoolax.LogDict({"x": x})))(1.0)
+    assert not path.exists()
+    spoolax.save(path, spoolax.LogDict({"x": 1.0}))
+    with pytest.raises(TypeError, match="nonsense"):
+        spoolax.load(path, nonsense=1)
+    with pytest.raises(TypeError, match="not int"):
+        spoolax.load(3)
+
+
+def test_what_is_not_a_number_is_refused_when_it_is_logged(tmp_path):
+    with SaveLogger(tmp_path / "a.h5") as logger:
+        with pytest.raises(errors.StorageError, match="'name' is of type"):
+            logger.log({"name": "a", "x": 1.0}, 0)
+        logger.log({"x": 2.0}, 1)
+    assert spoolax.load(tmp_path / "a.h5")["x"].tolist() == [2.0]

@@ -222,7 +222,9 @@ def test_arrays_that_change_are_refused_with_both_types(tmp_path):
         (jnp.float32(1), jnp.int32(5), r"expected float32\[\], got int32\[\]"),
         (jnp.ones(1000), jnp.ones(1000, jnp.int32), r"expected float32\[1000\], got int32"),
         (1, 2.5, "expected int32"),
-        ({"a": 1, "b": 2}, {"b": 1, "c": 2}, "its structure has changed"),
+        ({"a": 1, "b": 2}, {"b": 1, "c": 2}, r"frames/a .* got nothing.\nframes/c .*nothing, got"),
+        ({"a": [1], "b": 2}, {"a": (1,), "b": 2}, r"^frames/a .* a list, got a tuple.\nAll rows"),
+        ({"a": 1, "b": 2}, {"a": 1, "b": None}, r"^frames/b .* int32\[\], got None.\nAll rows"),
         (jax.random.key(0), jax.random.key_data(jax.random.key(0)), "has changed at step 1"),
     ],
 )
@@ -234,6 +236,27 @@ def test_types_that_change_are_refused(first, then, message, tmp_path):
             writer.log(then, 1)
         writer.log(first, 2)
     assert jax.tree.map(len, read(tmp_path / "a.h5")) == jax.tree.map(lambda _: 2, first)
+
+
+@pytest.mark.parametrize("view", [lambda s: s, lambda s: dict(s), lambda s: {**s}])
+def test_the_order_of_keys_makes_no_difference(view, tmp_path):
+    """JAX sorts the keys of a state that is a dictionary, and a log call keeps its own order."""
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({"y": x, "a": jnp.stack([i, -i])}, step=i)
+            spoolax.log({"a": jnp.stack([i, i]), "y": -x}, step=i)
+            return x + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(3))[0]
+
+    like = {"a": jnp.zeros(2, jnp.int32), "y": jnp.float32(0)}
+    schema = {"frames": WriterGroupConfig(view)}
+    with HDF5StorageWriter(tmp_path / "a.h5", schema, like) as writer:
+        writer.tap(f)(jnp.float32(5))
+    rows = read(tmp_path / "a.h5")
+    assert rows["y"].tolist() == [5, -5, 6, -6, 7, -7]
+    assert rows["a"].tolist() == [[0, 0], [0, 0], [1, -1], [1, 1], [2, -2], [2, 2]]
 
 
 def test_steps_are_whole_numbers(tmp_path):

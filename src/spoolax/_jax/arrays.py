@@ -104,4 +104,5 @@ def type_text(value: Any) -> str:
     """Write the type of an array (or a type) as text, such as `float32[3,4]`."""
     if not hasattr(value, "dtype"):  # A token, say.
         return str(value)
-    return f"{value.dtype}[{','.join(map(str, np.shape(value)))}]"
+    name = "float0" if value.dtype == jax.dtypes.float0 else value.dtype
+    return f"{name}[{','.join(map(str, np.shape(value)))}]"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
@@ -60,6 +61,9 @@ class LogDict(dict[str, Any]):
     A key that was logged once holds the value as it was logged. A key that was logged in a loop, or
     more than once, has one leading axis in execution order (`key in logs.stacked`).
 
+    It can be changed like any dictionary. A key that is removed takes its steps along. A key that
+    gets another value keeps its steps if that has as many entries; else they are forgotten.
+
     Examples:
         >>> import spoolax, jax
         >>> def f(x):
@@ -93,12 +97,20 @@ class LogDict(dict[str, Any]):
         stacked: Iterable[str] = (),
     ) -> None:
         super().__init__(values)
+        # None of these is ever changed in place: they may be shared with copies.
         self.steps = {name: dict(by_key) for name, by_key in (steps or {}).items()}
         self.stacked = frozenset(stacked)
         self._valid = dict(valid or {})
         self._dropped = dict(dropped or {})
         self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
         self._origin: Origin | Callable[[], Origin | None] | None = None
+        if isinstance(values, LogDict):
+            known = values.copy()
+            self.steps = self.steps or known.steps
+            self.stacked = self.stacked or known.stacked
+            self._valid = self._valid or known._valid
+            self._dropped = self._dropped or known._dropped
+            self._axes = known._axes
 
     def __getattr__(self, name: str) -> dict[str, Any]:
         steps: dict[str, dict[str, Any]] = self.__dict__.get("steps", {})
@@ -129,8 +141,77 @@ class LogDict(dict[str, Any]):
             origin = self._origin = origin()
         return origin
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_origin": self.origin}
+    def __reduce__(self) -> Any:
+        return _restored, (dict(self), {**self.__dict__, "_origin": self.origin})
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key in self:
+            self._set(key, self.series(key).with_value(value))
+        else:
+            super().__setitem__(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self._know(key)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove a key with all that is known about it, and return its value."""
+        value = super().pop(key, *default)
+        self._know(key)
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last key with all that is known about it, and return it with its value."""
+        key, value = super().popitem()
+        self._know(key)
+        return key, value
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for key in tuple(self):
+            del self[key]
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, which is `default` if it had none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, /, *others: Any, **values: Any) -> None:
+        """Take over the values of `others`; if they are LogDicts, all that is known about them."""
+        for other in (*others, values):
+            if isinstance(other, LogDict):
+                for key, one in other._all().items():
+                    self._set(key, one)
+            else:
+                for key, value in dict(other).items():
+                    self[key] = value
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override]
+        self.update(other)
+        return self
+
+    def _set(self, key: str, one: Series) -> None:
+        super().__setitem__(key, one.value)
+        self._know(key, one.steps, one.valid, one.dropped, one.stacked, one.axes)
+
+    def _know(
+        self,
+        key: str,
+        steps: Mapping[str, Any] = MappingProxyType({}),
+        valid: Any = None,
+        dropped: Any = None,
+        stacked: bool = False,
+        axes: tuple[int, int | None] | None = None,
+    ) -> None:
+        """Replace what is known about a key."""
+        names = dict.fromkeys((*self.steps, *steps))
+        known = {name: _with(self.steps.get(name, {}), key, steps.get(name)) for name in names}
+        self.steps = {name: by_key for name, by_key in known.items() if by_key}
+        self.stacked = self.stacked | {key} if stacked else self.stacked - {key}
+        self._valid = _with(self._valid, key, valid)
+        self._dropped = _with(self._dropped, key, dropped)
+        self._axes = _with(self._axes, key, axes)
 
     def __add__(self, other: LogDict) -> LogDict:
         """Concatenate in time: the entries of `other` come last."""
@@ -147,12 +228,18 @@ class LogDict(dict[str, Any]):
         """Merge; a key in both is taken from `other`."""
         if not isinstance(other, Mapping):
             return NotImplemented
-        theirs = other if isinstance(other, LogDict) else LogDict(other)
-        return from_series({**self._all(), **theirs._all()})
+        merged = from_series(self._all())
+        merged.update(other)
+        return merged
+
+    def __ror__(self, other: Any) -> LogDict:  # type: ignore[override]
+        return LogDict(other) | self if isinstance(other, Mapping) else NotImplemented
 
     def copy(self) -> LogDict:
         """Return a LogDict with the same arrays."""
         return self._like(self._all())
+
+    __copy__ = copy
 
     def filter(self, *names: str | Iterable[str] | Callable[[str], bool]) -> LogDict:
         """Keep the keys that match one of `names`: names, glob patterns, or functions of the key.
@@ -185,7 +272,7 @@ class LogDict(dict[str, Any]):
             2.0
         """
         logs = self.copy()
-        dict.update(logs, {key: jax.tree.map(change, value) for key, value in self.items()})
+        logs.update({key: jax.tree.map(change, value) for key, value in self.items()})
         return logs
 
     @property
@@ -233,16 +320,11 @@ class LogDict(dict[str, Any]):
 
     def series(self, key: str) -> Series:
         """Return one key with its value, steps, mask and axes."""
-        lanes, own = self._axes.get(key, (0, None))
+        steps = {name: by_key[key] for name, by_key in self.steps.items() if key in by_key}
+        valid, dropped = self._valid.get(key), self._dropped.get(key)
         return Series(
-            self[key],
-            {name: by_key[key] for name, by_key in self.steps.items() if key in by_key},
-            self._valid.get(key),
-            self._dropped.get(key),
-            key in self.stacked,
-            lanes,
-            own,
-        )
+            self[key], steps, valid, dropped, key in self.stacked, *self._axes.get(key, (0, None))
+        ).checked()
 
     def _all(self) -> dict[str, Series]:
         return {key: self.series(key) for key in self}
@@ -267,7 +349,7 @@ def from_series(series: Mapping[str, Series]) -> LogDict:
         dropped={key: one.dropped for key, one in series.items() if one.dropped is not None},
         stacked=(key for key, one in series.items() if one.stacked),
     )
-    logs._axes = {key: (one.lanes, one.own) for key, one in series.items()}
+    logs._axes = {key: one.axes for key, one in series.items()}
     return logs
 
 
@@ -296,10 +378,29 @@ class _Slicer:
         return from_series({key: one.cut(index) for key, one in self._logs._all().items()})
 
 
+def _with(known: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with another value for a key, or without the key if the value is None."""
+    rest = {**known, key: value}
+    if value is None:
+        del rest[key]
+    return rest
+
+
+def _restored(values: dict[str, Any], about: dict[str, Any]) -> LogDict:
+    """Make a LogDict of its parts, as when it is unpickled."""
+    logs = LogDict.__new__(LogDict)
+    dict.update(logs, values)
+    logs.__dict__.update(about)
+    return logs
+
+
 def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
     # Keys and steps keep their order, which JAX would lose with dictionaries.
     children = (*logs.values(), tuple(logs.steps.values()), logs._valid, logs._dropped)
-    return children, (tuple(logs), tuple(logs.steps), logs.stacked, _Aside(logs._axes))
+    axes = logs._axes
+    if len(axes) < len(logs):  # Before `vmap` adds axes, as nobody could tell them apart later.
+        axes = {key: one.axes for key, one in logs._all().items()}
+    return children, (tuple(logs), tuple(logs.steps), logs.stacked, _Axes(axes))
 
 
 def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
@@ -313,7 +414,7 @@ def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
 
 def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
     # Not through __init__: this runs on every call of a spooled function.
-    keys, names, stacked, aside = aux
+    keys, names, stacked, axes = aux
     logs = LogDict.__new__(LogDict)
     dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
     steps, valid, dropped = children[-3:]
@@ -322,22 +423,25 @@ def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
         "stacked": stacked,
         "_valid": valid,
         "_dropped": dropped,
-        "_axes": aside.axes,
+        "_axes": axes.axes,
     }
     return logs
 
 
-class _Aside:
-    """How to read the axes of a LogDict. It makes no difference to the type of the tree."""
+class _Axes:
+    """How to read the axes of a LogDict, as a part of its type."""
 
     def __init__(self, axes: dict[str, tuple[int, int | None]]) -> None:
         self.axes = axes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Aside)
+        return isinstance(other, _Axes) and self.axes == other.axes
 
     def __hash__(self) -> int:
-        return 0
+        return 0  # The keys, which stand beside it, tell enough.
+
+    def __repr__(self) -> str:
+        return f"lanes and axes of an entry: {self.axes}"
 
 
 jax.tree_util.register_pytree_with_keys(LogDict, _flatten_with_keys, _unflatten, _flatten)

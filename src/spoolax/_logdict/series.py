@@ -31,22 +31,64 @@ class Series:
     lanes: int = 0
     own: int | None = None  # The axes of one entry, in the first array. None: all but time.
 
+    def checked(self) -> Series:
+        """The same, or a single entry if the arrays have lost axes, as by `jax.tree.map`."""
+        if np.ndim(self._first) >= self.stacked + self.lanes + (self.own or 0):
+            return self
+        return dataclasses.replace(self, stacked=False, lanes=0, own=None)
+
+    @property
+    def axes(self) -> tuple[int, int]:
+        """How many axes are lanes, and how many one entry has in the first array."""
+        own = np.ndim(self._first) - self.stacked if self.own is None else self.own
+        return self.lanes, own
+
     @property
     def axis(self) -> int:
         """Where time is, or would be."""
-        own = np.ndim(self._first) - self.stacked if self.own is None else self.own
-        return np.ndim(self._first) - own - self.lanes - self.stacked
+        return np.ndim(self._first) - sum(self.axes) - self.stacked
 
     @property
     def mask(self) -> Any:
         """Which entries are real, in which lanes."""
-        if self.valid is not None:
+        dtype = getattr(self.valid, "dtype", None)
+        if dtype == np.bool_:
             return self.valid
+        if dtype is not None and dtype != jax.dtypes.float0:  # After `jax.tree.map`.
+            return self.valid != 0
         return np.ones(np.shape(self._first)[: self.axis + self.stacked + self.lanes], bool)
 
     @property
     def _first(self) -> Any:
-        return jax.tree.leaves(self.value)[0]
+        """The first array, or a number if there is none."""
+        return next(iter(jax.tree.leaves(self.value)), 0)
+
+    def with_value(self, value: Any) -> Series:
+        """The same entries with another value.
+
+        If that has another number of them, nothing else is known about them, and if it has no such
+        axes at all, it is a single entry.
+        """
+        shapes, entries = list(map(np.shape, jax.tree.leaves(value))), np.shape(self.mask)
+        if all(shape[: len(entries)] == entries for shape in shapes):
+            own = len(shapes[0]) - len(entries) if shapes else None
+            return dataclasses.replace(self, value=value, own=own)
+        before = list(map(np.shape, jax.tree.leaves(self.value)))
+        axis = self.axis
+
+        def without_time(shape: tuple[int, ...]) -> tuple[int, ...]:
+            return shape[:axis] + shape[axis + 1 :]
+
+        if (
+            self.stacked
+            and len(shapes) == len(before)
+            and all(
+                len(a) == len(b) and without_time(a) == without_time(b)
+                for a, b in zip(shapes, before, strict=True)
+            )
+        ):
+            return Series(value, stacked=True, lanes=self.lanes, own=self.own)
+        return Series(value)
 
     def map(self, change: Callable[[Any], Any], **changes: Any) -> Series:
         """Apply `change` to every array: values, steps and mask."""
@@ -110,7 +152,7 @@ class Series:
     def fold(self, how: reductions.How) -> Series:
         """Fold all entries into one."""
         series = self.time_first()
-        mask = None if series.valid is None else jnp.asarray(series.valid)
+        mask = None if series.valid is None else jnp.asarray(series.mask)
         lanes = np.shape(series.mask)[1:]
 
         def folded(x: Any, how: reductions.How) -> Any:
@@ -132,7 +174,8 @@ def _types(series: Series) -> str:
 
     def one(x: Any) -> str:
         shape = [size for i, size in enumerate(np.shape(x)) if i != axis]
-        return type_text(jax.ShapeDtypeStruct(shape, jnp.asarray(x).dtype))
+        dtype = x.dtype if hasattr(x, "dtype") else jnp.asarray(x).dtype
+        return type_text(jax.ShapeDtypeStruct(shape, dtype))
 
     return str(jax.tree.map(one, series.value)).replace("'", "")
 

@@ -69,28 +69,39 @@ def _describe(logs: LogDict, key: str) -> str:
     ]
     if len(leaves) > SHOWN:
         cells.append(f"and {len(leaves) - SHOWN} more arrays")
-    notes = [f"{name} {_ends(at, one.mask)}" for name, at in one.steps.items()]
+    notes = [f"{name} {_ends(at, one.mask)}".rstrip() for name, at in one.steps.items()]
     for count, what in ((_total(logs.dropped[key]), "dropped"), (_invalid(one.mask), "invalid")):
         if count:
             notes.append(f"{count} {what}")
-    return ", ".join(cells) + (f"  ({', '.join(notes)})" if notes else "")
+    return (", ".join(cells) or repr(logs[key])) + (f"  ({', '.join(notes)})" if notes else "")
 
 
 def _array(leaf: Any, mask: Any) -> str:
     if not hasattr(leaf, "dtype"):
         return repr(leaf)
-    return f"{type_text(leaf)} = {_ends(leaf, mask)}"
+    return f"{type_text(leaf)} = {_ends(leaf, mask)}".removesuffix(" = ")
 
 
 def _ends(leaf: Any, mask: Any) -> str:
-    """The first and last numbers among those that are real."""
+    """The first and last numbers among those that are real; nothing if it has no values."""
     if isinstance(leaf, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
         return "(traced)"
+    if not _has_values(leaf):
+        return ""
     numbers = plain(leaf)
-    flat = numbers.reshape(-1) if np.all(mask) else numbers[np.asarray(mask)].reshape(-1)
+    if np.shape(mask) == np.shape(numbers)[: np.ndim(mask)] and not np.all(mask):
+        numbers = numbers[np.asarray(mask)]
+    flat = numbers.reshape(-1)
     if flat.size <= SHOWN:
         return " ".join(map(_number, flat)) or "(empty)"
     return f"{_number(flat[0])} ... {_number(flat[-1])}"
+
+
+def _has_values(x: Any) -> bool:
+    """Say whether it is an array or a number, and not only its type, or a tangent of integers."""
+    if isinstance(x, (jax.ShapeDtypeStruct, jax.core.Tracer)):
+        return False
+    return bool(getattr(x, "dtype", None) != jax.dtypes.float0)
 
 
 def _number(x: Any, digits: int = 4) -> str:
@@ -98,8 +109,8 @@ def _number(x: Any, digits: int = 4) -> str:
 
 
 def _invalid(mask: Any) -> int:
-    return 0 if isinstance(mask, jax.core.Tracer) else int(np.size(mask) - np.sum(mask))
+    return int(np.size(mask) - np.sum(mask)) if _has_values(mask) else 0
 
 
 def _total(count: Any) -> int:
-    return 0 if isinstance(count, jax.core.Tracer) else int(np.sum(count))
+    return int(np.sum(count)) if _has_values(count) else 0

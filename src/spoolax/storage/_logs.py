@@ -22,7 +22,7 @@ from ._store.dtypes import column_type_of
 from ._store.metadata import run_metadata
 from ._store.tables import TableSpec
 from ._store.trees import Json, leaf_names, leaves, structure_of
-from ._writable import WritableStore
+from ._writable import WritableStore, check_mode
 
 
 def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
@@ -39,7 +39,11 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         )
     """
     if not isinstance(logs, LogDict):
-        raise LogTypeError(f"`save` takes a LogDict, not {type(logs).__name__}.")
+        raise LogTypeError(
+            f"`save(path, logs)` takes a LogDict, not {type(logs).__name__}. Write "
+            "`spoolax.LogDict(values)` to make one of a dictionary."
+        )
+    check_mode(mode)
     tree = {
         "values": dict(logs),
         "steps": logs.steps,
@@ -47,23 +51,31 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         "dropped": logs._dropped,
     }
     structure = structure_of(tree, is_array)
-    arrays = [x if isinstance(x, jax.Array) else np.asarray(x) for x in leaves(tree, is_array)]
+    arrays = [_concrete(x) for x in leaves(tree, is_array)]
     columns = [(n, column_type_of(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
     about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
     table = TableSpec("logs", structure, columns, False, about)
+    rows = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
     backend = backend_of(Path(path))
     meta = {**run_metadata(None, None, backend.packages), "kind": "log"}
     store = WritableStore(backend, path, lambda _: [table], meta, writer="spoolax.save", mode=mode)
     status: Status = "failed"
     try:
-        rows = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
         store.append("logs", [0], rows)
         status = "finished"
     finally:
         store.close(status)
 
 
-@raises_storage_errors
+def _concrete(x: Any) -> Any:
+    if isinstance(x, jax.core.Tracer):
+        raise LogTypeError(
+            "`save` was called inside a function that JAX traces (jit, scan, ...), where the logs "
+            "have no values yet. Return them from it, and save what it returns."
+        )
+    return x if isinstance(x, jax.Array) else np.asarray(x)
+
+
 def load(path: StrPath) -> LogDict:
     """Read what `spoolax.save` or a `SaveLogger` wrote.
 
@@ -78,6 +90,11 @@ def load(path: StrPath) -> LogDict:
         >>> spoolax.load(path)["loss"].tolist()
         [0.5]
     """
+    return _load(Path(path))
+
+
+@raises_storage_errors
+def _load(path: Path) -> LogDict:
     with open_(path) as reader:
         kind = reader.meta.get("kind")
         if kind == "log":
@@ -115,7 +132,7 @@ def _whole(reader: StorageReader) -> LogDict:
         stacked=about["stacked"],
     )
     logs._axes = {key: (axes[0], axes[1]) for key, axes in about["axes"].items()}
-    return logs
+    return logs.copy()  # With axes that were not known when it was saved.
 
 
 def _series(rows: Json, value: Any, lanes: int) -> Series:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class StorageReader:
             )
         self._backend = backend
         self._open()
+
+    # `Reader[Schema](path)` says in code what the schema was; it makes no difference.
+    __class_getitem__: ClassVar[Any] = classmethod(types.GenericAlias)
 
     def __repr__(self) -> str:
         return f"<{str(self.path)!r}: {self.status}, {self.steps_run} steps; {self._known()}>"

@@ -35,7 +35,7 @@ from ._store.dtypes import ColumnType, column_type_of
 from ._store.metadata import run_metadata
 from ._store.tables import TableSpec
 from ._store.trees import Json, leaf_names, leaves, structure_of
-from ._writable import WritableStore, check_mode
+from ._writable import WritableStore, check_resume
 
 
 class SaveLogger(BufferedLogger):
@@ -77,7 +77,7 @@ class SaveLogger(BufferedLogger):
         attributes: Mapping[str, Any] | None = None,
         config: Any = None,
     ) -> None:
-        self.path, self._mode, self._resume = Path(path), mode, check_mode(mode, resume)
+        self.path, self._mode, self._resume = Path(path), mode, check_resume(mode, resume)
         self._view, self._schedule = View(view), Schedule(every)
         self._settings = (attributes, config)
         self._order = itertools.count()
@@ -126,6 +126,8 @@ class SaveLogger(BufferedLogger):
             self._buffer_block(_entry(state, False), np.asarray([step]), _about(state))
         else:
             copies = self._view.copies(state)
+            for name, x in copies.rest.items():
+                column_type_of(np.asarray(x), name)
             self.send((copies, step, time.time()), copies.nbytes)
 
     def log_many(self, logs: LogDict) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -77,7 +77,10 @@ class GroupView:
             error.add_note(f"This was raised for the view of the group {name!r}.")
             raise
         structure = json.loads(row.structure)
-        columns = list(zip(leaf_names(structure), row.types, strict=True))
+        names = list(leaf_names(structure))
+        rank = {name: i for i, name in enumerate(sorted(names))}
+        self._ranks = [rank[name] for name in names]
+        columns = [(name, row.types[rank[name]]) for name in names]
         timed = not isinstance(config.logging_frequency, Once)
         self.spec = TableSpec(name, structure, columns, timed)
         self.nbytes = self.spec.row_bytes
@@ -113,21 +116,44 @@ class GroupView:
         """The columns of rows that `take` returned: arrays, or sequences of rows that are large."""
         assert self._row is not None
         words, *large = zip(*rows, strict=True)
-        return self._row.packing.unpack(np.stack(words), large)
+        by_name = self._row.packing.unpack(np.stack(words), large)
+        return [by_name[rank] for rank in self._ranks]
 
     def _check(self, row: RowType, step: int) -> None:
         """Refuse a row that does not fit into the table."""
-        if json.loads(row.structure) != self.spec.structure:
+        structure = json.loads(row.structure)
+        types = dict(zip(sorted(leaf_names(structure)), row.types, strict=True))
+        expected = _described(self.spec.structure, dict(self.spec.columns))
+        got = _described(structure, types)
+        changes = [
+            f"{'/'.join((self.name, *path))} has changed at step {step}: expected "
+            f"{expected.get(path, 'nothing')}, got {got.get(path, 'nothing')}."
+            for path in {**expected, **got}
+            if expected.get(path) != got.get(path)
+        ]
+        if changes:
             raise StorageError(
-                f"The view of the group {self.name!r} returned another pytree at step {step} than "
-                "for the first state: its structure has changed."
+                "\n".join(changes)
+                + "\nAll rows of a group are alike: let its view return the same arrays every "
+                "time, make several groups, or use a `SaveLogger`, which takes entries of any kind."
             )
-        for (name, column), now in zip(self.spec.columns, row.types, strict=True):
-            if now != column:
-                raise StorageError(
-                    f"{self.name}/{name} has changed at step {step}: expected "
-                    f"{type_text(column)}, got {type_text(now)}."
-                )
+
+
+def _described(
+    node: Json, types: Mapping[str, ColumnType], path: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], str]:
+    """What a row consists of, in words, by path; without the order of its parts."""
+    if "leaf" in node:
+        column = types[node["leaf"]]
+        text = type_text(column)
+        return {path: f"{text} (a {column.key} key)" if column.key else text}
+    children = {
+        where: text
+        for name, child in node.get("children", ())
+        for where, text in _described(child, types, (*path, name)).items()
+    }
+    kind = node["kind"].removeprefix("class ")
+    return {path: "None" if kind == "none" else f"a {kind}", **children}
 
 
 def _check_arrays(state: Any) -> None:
@@ -146,6 +172,7 @@ class RowType(NamedTuple):
     """The type of what a view returned. A compiled function returns it as part of its pytree."""
 
     structure: str  # As JSON.
+    # In the order of the columns' names, so that the order of keys in dictionaries is all the same.
     types: tuple[ColumnType, ...]
     packing: Packing
 
@@ -154,10 +181,11 @@ def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[An
     def of_state(state: Any) -> tuple[RowType, list[Any]]:
         # The structure is taken in here, because JAX sorts dictionaries that it returns.
         tree = view()(state)
-        structure = json.dumps(structure_of(tree, is_array))
-        values = [jnp.asarray(x) for x in leaves(tree, is_array)]
+        structure = structure_of(tree, is_array)
+        by_name = zip(leaf_names(structure), leaves(tree, is_array), strict=True)
+        values = [jnp.asarray(x) for _, x in sorted(by_name, key=lambda pair: pair[0])]
         packing = Packing.of(values, SMALL)
-        row = RowType(structure, tuple(map(column_type_of, values)), packing)
+        row = RowType(json.dumps(structure), tuple(map(column_type_of, values)), packing)
         return row, copied(packing, values)
 
     return of_state

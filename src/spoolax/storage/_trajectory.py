@@ -19,7 +19,7 @@ from ._schema import GroupView, read_schema
 from ._store.contract import Backend
 from ._store.metadata import run_metadata
 from ._store.tables import TableSpec
-from ._writable import WritableStore, check_mode, check_same_tables
+from ._writable import WritableStore, check_resume, check_same_tables
 
 
 class TrajectoryWriter(BufferedLogger):
@@ -44,7 +44,7 @@ class TrajectoryWriter(BufferedLogger):
     ) -> None:
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
             raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")
-        self.path, self._mode, self._resume = Path(path), mode, check_mode(mode, resume)
+        self.path, self._mode, self._resume = Path(path), mode, check_resume(mode, resume)
         self._structure, configs = read_schema(schema)
         self._groups = [GroupView(name, one, state) for name, one in configs]
         self._total_steps, self._settings = total_steps, (attributes, config)

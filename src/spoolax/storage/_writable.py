@@ -17,10 +17,15 @@ from ._store.tables import TableSpec
 from ._store.trees import Json
 
 
-def check_mode(mode: str, resume: Any = False) -> int | bool:
-    """Refuse unknown modes; return after which step to resume, or True (the last one) or False."""
+def check_mode(mode: str, or_else: str = "") -> None:
+    """Refuse unknown modes."""
     if mode not in ("x", "w"):
-        raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w', or `resume=True`.")
+        raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w'{or_else}.")
+
+
+def check_resume(mode: str, resume: Any) -> int | bool:
+    """Refuse unknown modes; return after which step to resume, or True (the last one) or False."""
+    check_mode(mode, ", or `resume=True`")
     if isinstance(resume, (bool, np.bool_)):
         resume = bool(resume)
     elif isinstance(resume, (int, np.integer)):

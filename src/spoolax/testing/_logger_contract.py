@@ -14,6 +14,7 @@ import numpy as np
 from .. import loggers
 from .._log.primitive import log
 from .._simulate import simulate
+from .._spool.spool import spool
 from .._tap.host import flush
 from .._tap.tap import tap
 from ..errors import LoggerStateError
@@ -119,6 +120,17 @@ class LoggerContract:
         for one in logger.runs.values():
             assert not one.is_open
             self.check_run(one, EXPECTED)
+
+    def test_takes_logs_that_were_spooled(self, tmp_path: Path) -> None:
+        """`init` opens it outside of `with`, and `log(logger_state, logs)` sends them to a run."""
+        logger = self.make(tmp_path)
+        state = logger.init(jax.random.key(0))
+        _, logs = spool(_program)(jnp.float32(1))
+        logger.log(state, logs)
+        with logger:
+            assert logger.is_open
+        assert not logger.is_open
+        self.check_run(logger.runs[0], EXPECTED)
 
     def check_run(self, logger: Any, expected: Entries) -> None:
         """Like `check`, for the logger of a run."""

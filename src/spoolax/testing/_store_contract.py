@@ -329,6 +329,17 @@ class StoreContract:
         run(range(9, 11), resume=True)
         assert [p.name for p in tmp_path.iterdir()] == ["store"]
 
+    def test_is_resumed_by_the_names_of_its_columns(self, tmp_path: Path) -> None:
+        """Their order makes no difference: a schema may have its keys in another one by now."""
+        path = tmp_path / "store"
+        for view in (lambda s: {"a": s, "b": -s}, lambda s: {"b": -s, "a": s}):
+            with self.logger(path, view, 1.0, resume=True) as logger:
+                logger.log(3.0, 0)
+        with self.reader(path) as reader:
+            rows = reader.focus_group("rows")[:]
+        assert rows["a"].tolist() == [3, 3]
+        assert rows["b"].tolist() == [-3, -3]
+
     def test_is_written_by_one_writer_at_a_time(self, tmp_path: Path) -> None:
         """A second one is refused, until the first has closed it."""
         path, table = tmp_path / "store", _table("rows", np.float32(0))

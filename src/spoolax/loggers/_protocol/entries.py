@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..._jax.arrays import is_key
 from ..._logdict.logdict import LogDict, Origin, from_series
 from ..._logdict.series import Series
 from .runs import RUN_STEP
@@ -76,6 +77,45 @@ def split_by_run(
             )
             part._origin = functools.partial(_origin_of_rows, logs, own_rows)
             yield int(lanes[place][logged[place]][0]), part
+
+
+def logged_together(logs: LogDict) -> Iterator[LogDict]:
+    """Split what was spooled into entries, or batches of them, with keys of the same steps."""
+    groups: list[dict[str, Series]] = []
+    for key in logs:
+        one = _what_happened(logs.series(key))
+        if one is None:
+            continue
+        group = next((g for g in groups if _at_same_steps(next(iter(g.values())), one)), None)
+        if group is None:
+            groups.append({key: one})
+        else:
+            group[key] = one
+    yield from map(from_series, groups)
+
+
+def _what_happened(one: Series) -> Series | None:
+    """The entries that are real, on the host, if there are any. Axes of `vmap` become lanes."""
+    if one.stacked:
+        one = one.time_first()
+    lanes, own = one.axes
+    one = dataclasses.replace(one, lanes=lanes + one.axis, own=own)
+    one = one.map(lambda x: x if isinstance(x, jax.Array) and is_key(x) else np.asarray(x))
+    mask = np.asarray(one.mask)
+    if one.stacked:
+        rows = mask.any(tuple(range(1, mask.ndim)))
+        one, mask = one.map(lambda x: x[rows]), mask[rows]
+    if not mask.any():
+        return None
+    return dataclasses.replace(one, valid=None if mask.all() else mask)
+
+
+def _at_same_steps(a: Series, b: Series) -> bool:
+    return (
+        (a.stacked, a.lanes, set(a.steps)) == (b.stacked, b.lanes, set(b.steps))
+        and np.array_equal(a.mask, b.mask)
+        and all(np.array_equal(at, b.steps[name]) for name, at in a.steps.items())
+    )
 
 
 def forget_runs(logs: LogDict) -> None:

@@ -17,6 +17,8 @@ import numpy as np
 from ..._tap.host import host
 from ..._tap.sinks import failures, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
+from .left_open import adopt
+from .runs import LoggerState
 
 
 def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -26,6 +28,8 @@ def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def wrapped(self: Any) -> Any:
         if self._phase == "opening":  # A subclass calls its base class.
             return enter(self)
+        if adopt(self):  # `init` has opened it.
+            return self
         if self._phase != "new":
             raise LoggerStateError(misuse(self, "entered"))
         self._phase = "opening"
@@ -45,6 +49,9 @@ def wrap_log(log: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(log)
     def wrapped(self: Any, state: Any, step: Any) -> None:
+        if isinstance(state, LoggerState):
+            self.log_spooled(state, step)
+            return
         if type(step) is not int:
             step = _checked_step(step)
         if self._phase != "open":

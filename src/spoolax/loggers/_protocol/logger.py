@@ -11,24 +11,28 @@ from __future__ import annotations
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
+import jax
 import numpy as np
 
+from ..._jax import tracing
 from ..._listen.options import Options, OptionsDict
+from ..._log.primitive import log
 from ..._logdict.logdict import LogDict
 from ..._tap.host import host
 from ..._tap.sinks import Sink
 from ..._tap.tap import Tapped, checked_sink
-from ...errors import LoggerStateError, StopRun
-from .entries import entries_of, forget_runs, split_by_run
+from ...errors import LoggerStateError, LogTypeError, StopRun
+from .entries import entries_of, forget_runs, logged_together, split_by_run
 from .frequency import Frequency
+from .left_open import open_until_exit
 from .lifecycle import LoggerLock, misuse, wrap_enter, wrap_exit, wrap_log
 from .runs import RUN_STEP, LoggerState, RunInfo, open_runs
 from .steps import Counts, step_of
-from .tapped import TappedByLogger
+from .tapped import TappedByLogger, run_number
 
 LoopState = TypeVar("LoopState")
 P = ParamSpec("P")
@@ -228,10 +232,11 @@ class Logger(Generic[LoopState]):
             self.log(logs, step_of(logs, self._counts))  # type: ignore[arg-type]
 
     def init(self, key: Any) -> LoggerState:
-        """Open a run for a key. Pass what this returns to `tap` or `spool`.
+        """Open a run for a key. Pass what this returns to `tap`, `spool` or `log`.
 
         Under `jax.vmap` every key gets a run, and the entries of every lane go to its own. Runs are
-        closed together with the logger.
+        closed together with the logger. A logger that is not open yet is opened, and closed when
+        the program ends, or by a `with` block that it enters later.
 
         Examples:
             >>> import spoolax, jax
@@ -249,8 +254,55 @@ class Logger(Generic[LoopState]):
             >>> [len(run.records) for run in logger.runs.values()]
             [3, 3, 3, 3]
         """
+        open_until_exit(self)
         self.check_open()
         return LoggerState(open_runs(key, self._request_runs))
+
+    def log_spooled(self, logger_state: LoggerState, logs: Mapping[str, Any]) -> None:
+        """Hand logs that `spoolax.spool` returned to a run: `logger.log(logger_state, logs)`.
+
+        Keys that were logged at the same steps make up an entry together. Works inside `jit`,
+        `vmap` and loops as well.
+
+        Examples:
+            >>> import spoolax, jax
+            >>> from spoolax.loggers import RingBufferLogger
+            >>> def f(x):
+            ...     spoolax.log({"x": x, "y": 2 * x}, step=7)
+            ...     return x
+            >>> with RingBufferLogger(10) as logger:
+            ...     state = logger.init(jax.random.key(0))
+            ...     x, logs = spoolax.spool(f)(1.0)
+            ...     logger.log(state, logs)
+            >>> [(one.step, sorted(one.values)) for one in logger.runs[0].records]
+            [(7, ['x', 'y'])]
+        """
+        self.check_open()
+        if not isinstance(logs, Mapping):
+            raise LogTypeError(
+                "`logger.log(logger_state, logs)` takes logs that `spoolax.spool` returned, not "
+                f"{logs!r} (of type {type(logs).__name__})."
+            )
+        leaves, tree = jax.tree.flatten(LogDict(logs))
+        if not leaves:
+            return
+
+        def deliver(number: int, leaves: list[Any]) -> None:
+            _attempt_all(self.run(number), logged_together(jax.tree.unflatten(tree, leaves)))
+
+        if tracing.trace_is_clean():
+            number = run_number(logger_state)
+            sink = Sink(lambda leaves: deliver(number, leaves), owner=self)
+            # Copied: they may be donated, or changed, right after.
+            copies = [x.copy() if hasattr(x, "copy") else x for x in leaves]
+            host.post(sink, copies, sum(getattr(x, "nbytes", 8) for x in copies))
+            return
+
+        def receive(entry: LogDict) -> None:
+            parts = split_by_run(entry, self.run_step, lambda number: self._vmaps.get(number, 0))
+            _attempt_all(lambda part: deliver(part[0], part[1][WHOLE]), parts)
+
+        TappedByLogger(_log_whole, Options(), Sink(receive, owner=self), logger_state)(leaves)
 
     def fork(self, run: RunInfo) -> Logger[Any]:
         """Make the logger of one run: by default, with the same arguments as this one.
@@ -310,6 +362,13 @@ class Logger(Generic[LoopState]):
         """Raise an error if the logger is not inside its `with`."""
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "used"))
+
+
+WHOLE = "logs"
+
+
+def _log_whole(leaves: list[Any]) -> None:
+    log({WHOLE: leaves})
 
 
 def _attempt_all(act: Callable[[Any], Any], items: Iterable[Any]) -> None:

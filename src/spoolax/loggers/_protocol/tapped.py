@@ -52,19 +52,24 @@ class TappedByLogger(Tapped[P, T]):
     def _sink_of_run(self) -> Sink:
         """Outside of any trace all entries belong to one run, so they need not say which."""
         assert self._state is not None
-        logger, numbers = self._logger, np.asarray(self._state.run)
-        if numbers.size != 1:
-            raise LogTypeError(
-                f"The state of the logger stands for {numbers.size} runs, but this is one call. "
-                "Use `jax.vmap` over the states and the arguments."
-            )
-        number = int(numbers.reshape(()))
+        logger, number = self._logger, run_number(self._state)
 
         def to_run(logs: LogDict) -> Any:
             logger.run(number)(logs)
 
         sink = self._sink
         return Sink(to_run, sink.batch, sink.latency, sink.overflow, logger)
+
+
+def run_number(state: LoggerState) -> int:
+    """The number of the run that a state stands for."""
+    numbers = np.asarray(state.run)
+    if numbers.size != 1:
+        raise LogTypeError(
+            f"The state of the logger stands for {numbers.size} runs, but this is one call. "
+            "Use `jax.vmap` over the states and the arguments."
+        )
+    return int(numbers.reshape(()))
 
 
 class StreamedWithRun(Streamed):

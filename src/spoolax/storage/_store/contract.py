@@ -60,7 +60,8 @@ class Backend(Protocol):
     ) -> StoreWriter:
         """Continue a store whose writer has ended, however it ended, with new metadata.
 
-        In each table, rows from the first one after `last_step` on are dropped; None keeps all.
+        In each table, rows from the first one after `last_step` on are dropped; None keeps all. A
+        table may have its columns in another order than before.
         """
 
     def open(self, path: Path) -> StoreReader:

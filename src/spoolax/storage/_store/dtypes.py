@@ -36,7 +36,7 @@ def column_type(dtype: str, shape: tuple[int, ...], key: str) -> ColumnType:
     return ColumnType(dtype, shape, key, _stored(dtype_named(dtype)))
 
 
-def column_type_of(row: Any) -> ColumnType:
+def column_type_of(row: Any, name: str = "") -> ColumnType:
     """The type of a column whose rows are like this array (or type of an array)."""
     dtype, shape = row.dtype, tuple(row.shape)
     if is_key(row):
@@ -44,9 +44,10 @@ def column_type_of(row: Any) -> ColumnType:
         return ColumnType("uint32", words.shape, key_impl(dtype), np.dtype(np.uint32))
     dtype = np.dtype(dtype).newbyteorder("=")
     if dtype.kind not in "biufcV" or not _has_name(dtype):
+        what = f"{name!r} is of type {dtype.name}, which" if name else f"Arrays of {dtype.name}"
         raise StorageError(
-            f"Arrays of {dtype.name} cannot be stored: only numbers can. Leave them out of the "
-            "view, or put them into `attributes`."
+            f"{what} cannot be stored: only numbers can. Leave it out of the view, or put it into "
+            "`attributes`."
         )
     return ColumnType(dtype.name, shape, "", _stored(dtype))
 

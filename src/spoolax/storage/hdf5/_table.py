@@ -42,7 +42,7 @@ class Table:
     """A table that is being written."""
 
     def __init__(self, file: Any, spec: TableSpec) -> None:
-        self._timed, group = spec.timed, file[spec.name]
+        self.spec, self._timed, group = spec, spec.timed, file[spec.name]
         tails = file.get(f"{TAILS}/{spec.name}", {})
         self._columns = [Column(group[name], tails.get(name)) for name, _ in spec.stored_columns]
         self._step = Column(group[spec.step_name], tails.get(spec.step_name))

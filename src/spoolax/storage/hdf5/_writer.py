@@ -142,7 +142,8 @@ class HDF5Writer:
         table = self._tables[source.spec.name]
         for start in range(0, count, block):
             stop = min(start + block, count)
-            columns = [source.read(name, start, stop) for name, _ in source.spec.stored_columns]
+            # By name: the old table may have its columns in another order.
+            columns = [source.read(name, start, stop) for name, _ in table.spec.stored_columns]
             self._append(table, steps[start:stop], columns)
 
     def _append(self, table: Table, steps: Any, columns: Sequence[Any]) -> None:
