@@ -346,6 +346,100 @@ def test_what_is_bad_from_the_start_is_said_to_be():
     assert not seen
 
 
+def before_a_loop(p, xs):
+    def outer(c, x):
+        root = jax.jit(jnp.sqrt)(x)  # In the outer loop.
+        c = jax.lax.fori_loop(0, 2, lambda i, c: c + root * scale, c)
+        return c, None
+
+    scale = jnp.log(p["w"][1]).astype(jnp.float32)  # Before all loops.
+    return jax.lax.scan(outer, p["w"][0], xs)[0]
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_what_was_bad_before_a_loop_is_not_blamed_on_the_loop():
+    """The report says what made it, or in which argument it was."""
+    ones, one, bad = jnp.ones(3), jnp.float32(1), jnp.float32(-1)
+    found = first_nan(before_a_loop, {"w": (one, bad)}, ones)
+    assert "was there before scan[0]/scan[0] began: it came out of `log` at" in str(found)
+    assert (found.primitive, found.origin.path, found.origin.iteration) == ("log", "", ())
+    assert line_of(before_a_loop, "Before all loops") in found.origin.site
+
+    found = first_nan(before_a_loop, {"w": (one, one)}, ones.at[1].set(-1))
+    assert (found.primitive, found.origin.path, found.origin.iteration) == ("sqrt", "scan[0]", (1,))
+    assert line_of(before_a_loop, "In the outer loop") in found.origin.site
+
+    found = first_nan(before_a_loop, {"w": (jnp.float32(jnp.nan), one)}, ones)
+    assert "it is among the arguments, in `p['w'][0]`" in str(found)
+    assert found.primitive == ""
+
+    def inputs(x, ys=ones):
+        return jax.lax.scan(lambda c, y: (c + y, None), x, ys)[0]
+
+    found = first_nan(inputs, one, ones.at[2].set(jnp.nan))
+    assert "before scan[0] began: it is among the arguments, in `ys`. `add` at" in str(found)
+    assert np.isnan(found["ys"])
+
+    def closed_over(x):
+        return jax.lax.scan(lambda c, _: (c + table.sum(), None), x, length=2)[0]
+
+    table = jnp.array([1.0, jnp.nan, jnp.inf])
+    found = first_nan(closed_over, 1.0)
+    assert "in an array that the function closes over" in str(found)
+    assert "float32[3] from 1 to 1, 1 NaN, 1 infinite" in str(found)
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_a_loop_that_is_not_watched_may_have_carried_something_bad():
+    """Then nobody knows since when."""
+
+    def f(x):
+        def outer(c, _):
+            return jnp.sqrt(c - 1.5), jax.lax.fori_loop(0, 2, lambda i, d: d + c, 0.0)
+
+        return jax.lax.scan(outer, x, length=3)
+
+    found = []
+    spoolax.watch(f, found.append, nan=True, where="scan[0]/scan[0]")(2.0)
+    spoolax.flush()
+    assert "scan[0] carried it, which `where` leaves out" in str(found[0])
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_an_infinity_comes_with_the_way_to_ignore_it():
+    """Programs make them on purpose."""
+
+    def f(x):
+        def masked(x):
+            return jnp.where(x > 0, x, -jnp.inf)
+
+        return jax.lax.map(masked, x)
+
+    found = first_nan(f, jnp.array([1.0, -1.0]))
+    assert "is a constant of the program" in str(found)
+    assert "`inf=False` ignores infinities" in str(found)
+    assert "inf=False" not in str(first_nan(jnp.log, -1.0))
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_infinities_that_do_not_count_are_not_suspected():
+    """With `inf=False`, a NaN is traced to what made it, not to the infinity that it was given."""
+
+    def f(x):
+        def body(c, x):
+            low = jnp.exp(1000 * x)
+            return low, low - c  # The culprit.
+
+        return jax.lax.scan(body, 0.0, x)[1]
+
+    found = []
+    spoolax.watch_nan(f, found.append, inf=False)(jnp.ones(3))
+    spoolax.flush()
+    assert found[0].primitive == "sub"
+    assert found[0].origin.iteration == (1,)
+    assert line_of(f, "The culprit") in found[0].origin.site
+
+
 def test_an_infinity_that_a_loop_was_given_does_not_count():
     """Such as the start of a minimum; constants that are not finite do, but crash nothing."""
 

@@ -26,9 +26,11 @@ from .._tap.tap import Tapped, checked_sink, print_entry
 from .._walk.meaning import Body, State
 from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
+from .given import Program
 from .instrument import Instrument, Instrumented
-from .nan import Block, NanFound, any_bad, blocks, explain
+from .nan import Block, NanFound, blocks, explain
 from .outline import Item, Source, address_matches, as_tree, outline, reaches
+from .suspects import any_bad
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -216,7 +218,8 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
         ((number, args),) = logs.items()
         mask = np.asarray(logs.series(number).mask)
         lane = tuple(np.argwhere(mask)[0])  # Of several that went wrong at once, the first.
-        return callback(explain(blocks[int(number)], [x[lane] for x in args], origin))
+        given = [jnp.asarray(x[lane]) for x in args]
+        return callback(explain(blocks[int(number)], given, origin))
 
     functools.update_wrapper(report, callback)
     return report
@@ -230,14 +233,15 @@ class _Watched(Instrumented):
         self._spec = spec
 
     def meaning(self, closed: Jaxpr) -> Instrument:
-        return _Watching(self._spec, outline(closed, Where()))
+        program = Program(closed, self.argument_names, self._spec.selects)
+        return _Watching(self._spec, program, outline(closed, Where()))
 
 
 class _Watching(Instrument):
     """Puts in what `watch` was asked for."""
 
-    def __init__(self, spec: _Spec, items: Sequence[Item]) -> None:
-        self._spec = spec
+    def __init__(self, spec: _Spec, program: Program, items: Sequence[Item]) -> None:
+        self._spec, self._program = spec, program
         self._primitives: dict[tuple[int, ...], Item] = {}
         self._loops: dict[str, Item] = {}
         for item in items:
@@ -298,9 +302,9 @@ class _Watching(Instrument):
         if not self._spec.nan or (where.path and not self._spec.selects(str(where))):
             return state
         source = self._loops[str(where)].source if where.path else Source()
-        block = Block(body.jaxpr, where, source)
-        carried = body.args[body.first_carried :][: body.carried]
-        bad = any_bad(body.outs, carried, self._spec.inf)
+        carry = slice(body.first_carried, body.first_carried + body.carried)
+        block = Block(body.jaxpr, where, source, carry, self._program, self._spec.inf)
+        bad = any_bad(body.outs, body.args[carry], self._spec.inf)
         args = [jnp.asarray(x) for x in body.args]
         meta = Meta((NAN,), rare=True, about=block)
         emit((Entry({str(block.number): args}, {}, bad & ~state, meta),))
