@@ -167,14 +167,66 @@ def test_logs_of_a_watched_function_go_to_an_outer_listener():
     assert [int(one["scan[0]/carry[0]"]) for one in seen] == [1, 2, 3]
 
 
-def test_the_outline_of_a_program(capsys):
+def test_the_outline_of_a_program():
     """A tree of loops and primitives, with addresses and source lines."""
-    spoolax.primitives(nested, 1.0)
-    lines = capsys.readouterr().out.splitlines()
+    outline = spoolax.primitives(nested, 1.0)
+    lines = str(outline).splitlines()
     assert lines[0].strip() == "nested"
     text = "\n".join(lines)
     for part in ("scan[0]", "while[0]", "scan[1]", "cholesky[0]", "3 iterations", "test_watch.py"):
         assert part in text
+    assert repr(outline) == str(outline)
+    assert "cholesky[0]" in outline._repr_html_()
+    assert str(spoolax.primitives(lambda x: x, 1.0)) == "<lambda>"
+
+
+def test_the_entries_of_an_outline_can_be_looked_through():
+    """Their addresses are those that `watch` takes."""
+    outline = spoolax.primitives(nested, 1.0)
+    loops = ["scan[0]", "scan[0]/while[0]", "scan[0]/scan[1]", "scan[1]"]
+    assert [loop.address for loop in outline.loops] == loops
+    assert len(outline) == len(list(outline)) == len(outline.addresses)
+    loop = outline["scan[0]"]
+    assert (loop.length, loop.carry, loop.outputs) == (3, ["float32[]"], ["float32[2,2]"])
+    assert outline["scan[0]/while[0]"].length is None
+    cholesky = outline["scan[0]/cholesky[0]"]
+    assert (cholesky.primitive, cholesky.is_loop) == ("cholesky", False)
+    assert line_of(nested, "cholesky") in cholesky.line
+    _, logs = watched(nested, 1.0, carry=last, where=outline.loops[1].address)
+    assert set(logs) == {"scan[0]/while[0]/c"}
+    with pytest.raises(KeyError, match=r"nothing at 'scan\[7\]'"):
+        outline["scan[7]"]
+
+
+def test_parts_of_an_outline():
+    """By address and depth, or only its loops; with the loops around them."""
+    outline = spoolax.primitives(nested, 1.0, where="**/while[*]")
+    assert outline.addresses[0] == "scan[0]/while[0]"
+    assert {item.address.rpartition("/")[0] for item in outline[1:]} == {"scan[0]/while[0]"}
+    assert str(outline).splitlines()[1].startswith("└─ scan[0]")
+    outline = spoolax.primitives(nested, 1.0, depth=1, loops_only=True)
+    assert outline.addresses == ["scan[0]", "scan[1]"]
+    assert "2 more loops inside" in str(outline)
+    assert outline.select(where="scan[1]").addresses == ["scan[1]"]
+    with pytest.raises(ValueError, match="depth"):
+        outline.select(depth=0)
+
+
+def test_the_outline_of_a_large_program_is_drawn_with_its_loops():
+    """And the number of primitives beside them."""
+
+    def large(x):
+        for _ in range(60):
+            x = jnp.sin(x)
+        return jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x)
+
+    outline = spoolax.primitives(large, 1.0)
+    lines = str(outline).splitlines()
+    assert len(lines) < 10
+    assert lines[1].startswith("├─ scan[0]")
+    assert any("60 others" in line and "sin x60" in line for line in lines)
+    assert len(str(outline.select(loops_only=False)).splitlines()) > 60
+    assert "sin[7]" in str(outline.select(where="sin[7]"))
 
 
 def first_nan(f, *args):

@@ -23,6 +23,7 @@ from .._walk.meaning import Body, State
 from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from .bar import Bar
+from .callables import name_of
 from .instrument import Instrument, Instrumented
 from .outline import address_matches
 
@@ -72,7 +73,7 @@ def progress(
         raise LogTypeError(f"`fraction` must be a function of the carry, not {fraction!r}.")
     if not isinstance(depth, int) or depth < 1:
         raise LogValueError(f"`depth` must be a positive integer, not {depth!r}.")
-    bars = Bars(description or getattr(f, "__name__", ""), file)
+    bars = Bars(description or name_of(f), file)
     sink = checked_sink(bars, True, REFRESH, "wait")
     options = Options(tags=TICK)
     about = (names(where, "where") or (), depth, fraction)

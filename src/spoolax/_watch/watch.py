@@ -15,7 +15,6 @@ import numpy as np
 
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.options import Options, names
-from .._listen.programs import trace_call
 from .._log.arguments import checked_data
 from .._log.entry import Entry, Meta
 from .._log.primitive import emit
@@ -29,7 +28,7 @@ from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRu
 from .given import Program
 from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, blocks, explain
-from .outline import Item, Source, address_matches, as_tree, outline, reaches
+from .outline import Item, Source, address_matches, outline, reaches
 from .suspects import any_bad
 
 P = ParamSpec("P")
@@ -153,23 +152,6 @@ def _print(logs: LogDict) -> None:
 
 def _alarm(found: NanFound) -> None:
     reports.error("%s", found)
-
-
-def primitives(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print the loops and primitives of a function, with their addresses and source lines.
-
-    Examples:
-        >>> import spoolax, jax
-        >>> def f(x):
-        ...     return jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x)
-        >>> spoolax.primitives(f, 1.0)
-        f
-        └─ scan[0]    3 iterations, carry (int32[], float32[])  ...
-           ├─ add[0]  int32[]                                   ...
-           └─ mul[0]  float32[]                                 ...
-    """
-    jaxpr = trace_call(f, args, kwargs)
-    print(as_tree(outline(jaxpr, Where()), getattr(f, "__name__", repr(f))))
 
 
 @dataclasses.dataclass(frozen=True)
