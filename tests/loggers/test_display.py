@@ -197,6 +197,8 @@ def test_a_bar_moves_into_a_table_and_out_of_it_again(terminal):
         spoolax.flush()
         assert len(tqdm._instances) == 1
         with loggers.ConsoleLogger(file=terminal) as logger:
+            last, stop = [], logger._live.stop
+            logger._live.stop = lambda: (last.append(frame(logger)), stop())
             assert not tqdm._instances
             assert "1/10" in frame(logger)
             other = loggers.TqdmLogger(5, file=io.StringIO())  # Not in this terminal.
@@ -204,6 +206,7 @@ def test_a_bar_moves_into_a_table_and_out_of_it_again(terminal):
                 other.log({}, 0)
                 assert "/5" not in frame(logger)
         assert len(tqdm._instances) == 1
+        assert "1/10" not in last[0], "it would be there twice"
     assert not tqdm._instances
     assert terminal.getvalue().rstrip().endswith("]")
 

@@ -5,10 +5,12 @@ Only one thing can redraw a terminal. While a live display is there, bars are pa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol, TextIO
 
 from .._extras import load
@@ -171,11 +173,13 @@ class Screen:
         for bar in self.bars_in(display):
             bar.erase()
 
-    def close(self, display: Display) -> None:
-        """From now on they draw themselves again."""
+    @contextlib.contextmanager
+    def closing(self, display: Display) -> Iterator[None]:
+        """A display draws for the last time, without bars; then they draw themselves again."""
         bars = self.bars_in(display)
         with self._lock:
             self._displays.remove(display)
+        yield
         for bar in bars:
             bar.draw()
 

@@ -140,8 +140,8 @@ class ConsoleLogger(WritingLogger):
     def close(self, error: BaseException | None) -> None:
         """Show the last values."""
         if self._live is not None:
-            self._live.__exit__(None, None, None)
-            screen.close(self)
+            with screen.closing(self):
+                self._live.__exit__(None, None, None)
         for record in self._unprinted.values():
             self._print(record)
 
