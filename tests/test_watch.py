@@ -432,6 +432,10 @@ def test_what_was_bad_before_a_loop_is_not_blamed_on_the_loop():
     assert "before scan[0] began: it is among the arguments, in `ys`. `add` at" in str(found)
     assert np.isnan(found["ys"])
 
+    found = first_nan(before_a_loop, {"w": (one, one)}, ones.at[1].set(jnp.nan))
+    assert "it came out of `sqrt`" in str(found)
+    assert "Among the arguments, `xs` had some from the start." in str(found)
+
     def closed_over(x):
         return jax.lax.scan(lambda c, _: (c + table.sum(), None), x, length=2)[0]
 

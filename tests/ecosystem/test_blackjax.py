@@ -47,5 +47,5 @@ def test_a_bad_start_is_told_from_a_bad_sampler():
     found = []
     spoolax.watch_nan(sample, found.append)(KEY, jnp.array([1.0, jnp.nan]))
     spoolax.flush()
-    print(found[0])
-    assert "before" in str(found[0]) or "among the arguments" in str(found[0])
+    assert "was there before scan[0]" in str(found[0])
+    assert "Among the arguments, `start` had some from the start." in str(found[0])

@@ -80,8 +80,11 @@ class Block:
 blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
 
 
-def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
-    """Run a block again, and tell what went wrong in it."""
+def explain(block: Block, args: Sequence[Any], arguments: Any, origin: Origin) -> NanFound:
+    """Run a block again, and tell what went wrong in it.
+
+    `arguments` says which of the arguments of the whole program were bad from the start.
+    """
     jaxpr = block.jaxpr
     if logs.within(jaxpr):  # What it logs has been logged.
         jaxpr = jax.make_jaxpr(
@@ -100,7 +103,7 @@ def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
         return found
     if suspect.given is None:
         return _made(suspect, origin)
-    return _given(suspect, block, origin)
+    return _given(suspect, block, arguments, origin)
 
 
 def _made(suspect: Suspect, origin: Origin) -> NanFound:
@@ -108,7 +111,8 @@ def _made(suspect: Suspect, origin: Origin) -> NanFound:
     assert suspect.eqn is not None
     kind, name = _kind(suspect.outputs), str(suspect.eqn.primitive)
     given = "; ".join(_range(x) for x in suspect.inputs if hasattr(x, "dtype")) or "nothing"
-    found = NanFound({name: np.asarray(suspect.outputs[0])})
+    bad = next(x for x in suspect.outputs if may_be_bad(x) and not jnp.isfinite(x).all())
+    found = NanFound({name: np.asarray(bad)})
     found.primitive, found.backward = name, suspect.source.backward
     found.message = (
         f"The first {kind} came out of {_place(suspect)}. It was given {given}.{_hint(kind)}"
@@ -117,7 +121,7 @@ def _made(suspect: Suspect, origin: Origin) -> NanFound:
     return found
 
 
-def _given(suspect: Suspect, block: Block, origin: Origin) -> NanFound:
+def _given(suspect: Suspect, block: Block, arguments: Any, origin: Origin) -> NanFound:
     """Tell where the first bad number comes from, which was there before."""
     kind, maker, since = _kind([suspect.value]), suspect.given, "from the start"
     assert maker is not None
@@ -126,10 +130,13 @@ def _given(suspect: Suspect, block: Block, origin: Origin) -> NanFound:
         since = f"before {origin.path} began" if origin.path else since
     found = NanFound({maker.name: np.asarray(jnp.asarray(suspect.value))})
     found.primitive, found.backward = maker.name * maker.is_primitive, maker.source.backward
+    names = itertools.compress(block.program.argument_names(), arguments)
+    bad = ", ".join(f"`{name}`" for name in names) if maker.is_primitive else ""
+    hint = f" Among the arguments, {bad} had some from the start." if bad else ""
     met = f"{_place(suspect)}, was given " if suspect.eqn else f"It is a result{_place(suspect)}: "
     found.message = (
         f"The first {kind} was there {since}: {maker.words}. {met}{_range(suspect.value)}."
-        f"{_hint(kind)}"
+        f"{hint}{_hint(kind)}"
     )
     path = maker.path if maker.is_primitive else suspect.path
     line = maker.source.line or suspect.source.line

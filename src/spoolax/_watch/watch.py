@@ -197,11 +197,11 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
         origin = logs.origin
         if origin is None or NAN not in origin.tags:
             return callback(logs)
-        ((number, args),) = logs.items()
+        ((number, given),) = logs.items()
         mask = np.asarray(logs.series(number).mask)
         lane = tuple(np.argwhere(mask)[0])  # Of several that went wrong at once, the first.
-        given = [jnp.asarray(x[lane]) for x in args]
-        return callback(explain(blocks[int(number)], given, origin))
+        arguments, *args = (jnp.asarray(x[lane]) for x in given)
+        return callback(explain(blocks[int(number)], args, arguments, origin))
 
     functools.update_wrapper(report, callback)
     return report
@@ -247,8 +247,12 @@ class _Watching(Instrument):
             stacklevel=2,
         )
 
-    def start(self) -> State:
-        return jnp.bool_(False) if self._spec.nan else ()
+    def start(self, args: Sequence[Any]) -> State:
+        """Whether the alarm has been raised, and which arguments were bad from the start."""
+        if not self._spec.nan:
+            return ()
+        bad = [any_bad([x], (), self._spec.inf) for x in args]
+        return jnp.bool_(False), jnp.array(bad, bool)
 
     def names(self, eqn: JaxprEqn) -> bool:
         return self._spec.names(eqn)
@@ -287,10 +291,11 @@ class _Watching(Instrument):
         carry = slice(body.first_carried, body.first_carried + body.carried)
         block = Block(body.jaxpr, where, source, carry, self._program, self._spec.inf)
         bad = any_bad(body.outs, body.args[carry], self._spec.inf)
-        args = [jnp.asarray(x) for x in body.args]
+        alarmed, arguments = state
+        given = [arguments, *(jnp.asarray(x) for x in body.args)]
         meta = Meta((NAN,), rare=True, about=block)
-        emit((Entry({str(block.number): args}, {}, bad & ~state, meta),))
-        return state | bad
+        emit((Entry({str(block.number): given}, {}, bad & ~alarmed, meta),))
+        return alarmed | bad, arguments
 
     def _emit(self, data: dict[str, Any], line: str) -> None:
         if data:
