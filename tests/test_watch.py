@@ -1,10 +1,12 @@
 """`watch` sees into programs without `log` calls; `watch_nan` finds where they go wrong."""
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from checks import COVER, REST, assert_equal_to_the_bit, f_of, medley, medleys, plain, programs
+from jax.interpreters import mlir
 from lanes import joined
 from programs import XS
 
@@ -396,6 +398,25 @@ def test_what_is_bad_from_the_start_is_said_to_be():
     spoolax.watch(f, seen.append, carry=lambda carry: None)(1.0)
     spoolax.flush()
     assert not seen
+
+
+def test_primitives_of_others_are_run_again_with_arrays():
+    """Also where the program has a literal, or the value comes from the device."""
+    head = jax.extend.core.Primitive("head")
+    head.def_impl(lambda x, y: x.at[...].get() / y.at[...].get())
+    head.def_abstract_eval(lambda x, y: jax.core.ShapedArray(x.shape, x.dtype))
+    mlir.register_lowering(
+        head, mlir.lower_fun(lambda x, y: x / y, multiple_results=False), platform="cpu"
+    )
+
+    def f(x):
+        def body(x, _):
+            return jnp.sqrt(head.bind(x, np.float32(2.0)) - 1), None
+
+        return jax.lax.scan(body, x, length=3)[0]
+
+    found = first_nan(f, jnp.float32(4.0))
+    assert (found.primitive, found.origin.iteration) == ("sqrt", (1,))
 
 
 def before_a_loop(p, xs):

@@ -153,7 +153,8 @@ def _at(path: Sequence[str], iteration: tuple[int, ...], line: str, origin: Orig
 def _place(suspect: Suspect) -> str:
     """Name the primitive that had something to do with it, if one had, and where it ran."""
     line, backward = suspect.source
-    name = "" if suspect.eqn is None else f"`{suspect.eqn.primitive}` at {line}"
+    name = "" if suspect.eqn is None else f"`{suspect.eqn.primitive}`"
+    name += f" at {line}" if line else ""
     where = _in_loop("/".join(suspect.path), suspect.iteration)
     return f"{name}{where}{', in the backward pass' if backward else ''}"
 

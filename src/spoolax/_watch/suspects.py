@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ class Search:
         suspects = [
             values.trace_back(atom)
             for number, (atom, old) in enumerate(pairs)
-            if only in (None, number) and self.got_worse([values.read(atom)], [old])
+            if only in (None, number) and any_bad([values.read(atom)], [old], self.infinities)
         ]
         # Something that was given bad numbers is less of a suspect than something that made them.
         return min(suspects, key=lambda s: (s.given is not None, s.eqn is None), default=None)
@@ -107,8 +108,9 @@ class Search:
         elif isinstance(construct, (Scan, While)):
             number = len(places) - 1
             body, inside = places[number]
+            got_worse = jax.jit(functools.partial(any_bad, infinities=self.infinities))
             for i, (args, carry, outs) in enumerate(_iterations(construct, invals)):
-                if self.got_worse(outs, carry):
+                if got_worse(outs, carry):
                     then = Spot(inside, (*spot.iteration, i), spot.around)
                     found = self.find(body, args, then, carry)
                     break
@@ -116,10 +118,6 @@ class Search:
             position = argument_position(construct, number, found.given)
             return dataclasses.replace(found, given=position)
         return found
-
-    def got_worse(self, values: Sequence[Any], before: Sequence[Any]) -> bool:
-        """Say whether there is a bad number in any array that was not bad before."""
-        return bool(any_bad(values, before, self.infinities))
 
 
 class _Values:
@@ -148,10 +146,10 @@ class _Values:
         if not self._is_made(atom):
             nothing = Suspect(None, source, (), (), path, iteration)
             return self._with_cause(nothing, atom)
-        while (
-            earlier := self._worst(filter(self._is_made, self._made[atom][0].invars))
-        ) is not None:
+        earlier = atom
+        while earlier is not None:
             atom = earlier
+            earlier = self._worst(filter(self._is_made, self._made[atom][0].invars))
         eqn, place = self._made[atom]
         invals, source = [self.read(a) for a in eqn.invars], source.of(eqn)
         which = next(i for i, var in enumerate(eqn.outvars) if var is atom)
@@ -179,7 +177,8 @@ class _Values:
 
     def _worst(self, atoms: Iterable[Any]) -> Any:
         """Of the values that are bad, one with a NaN, if there is one."""
-        bad = [atom for atom in atoms if self._search.got_worse([self.read(atom)], ())]
+        infinities = self._search.infinities
+        bad = [atom for atom in atoms if any_bad([self.read(atom)], (), infinities)]
         return next((a for a in bad if any_bad([self.read(a)], (), False)), bad[0] if bad else None)
 
 
