@@ -129,7 +129,8 @@ def _given(suspect: Suspect, block: Block, arguments: Any, origin: Origin) -> Na
         maker = maker_of(block.program, block.where, maker)
         since = f"before {origin.path} began" if origin.path else since
     found = NanFound({maker.name: np.asarray(jnp.asarray(suspect.value))})
-    found.primitive, found.backward = maker.name * maker.is_primitive, maker.source.backward
+    found.primitive = maker.name if maker.is_primitive else ""
+    found.backward = maker.source.backward
     names = itertools.compress(block.program.argument_names(), arguments)
     bad = ", ".join(f"`{name}`" for name in names) if maker.is_primitive else ""
     hint = f" Among the arguments, {bad} had some from the start." if bad else ""

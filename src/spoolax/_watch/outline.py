@@ -65,7 +65,9 @@ class Item:
     def carry(self) -> list[str]:
         """The types of what a loop carries, in the order in which `watch` numbers them."""
         loop = anatomy(self.eqn)
-        return self._types[: loop.carry] if isinstance(loop, Scan) else self._types * self.is_loop
+        if isinstance(loop, Scan):
+            return self._types[: loop.carry]
+        return self._types if self.is_loop else []
 
     @property
     def outputs(self) -> list[str]:
