@@ -1,10 +1,12 @@
 """`watch` sees into programs without `log` calls; `watch_nan` finds where they go wrong."""
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from checks import COVER, REST, assert_equal_to_the_bit, f_of, medley, medleys, plain, programs
+from jax.interpreters import mlir
 from lanes import joined
 from programs import XS
 
@@ -167,14 +169,66 @@ def test_logs_of_a_watched_function_go_to_an_outer_listener():
     assert [int(one["scan[0]/carry[0]"]) for one in seen] == [1, 2, 3]
 
 
-def test_the_outline_of_a_program(capsys):
+def test_the_outline_of_a_program():
     """A tree of loops and primitives, with addresses and source lines."""
-    spoolax.primitives(nested, 1.0)
-    lines = capsys.readouterr().out.splitlines()
+    outline = spoolax.primitives(nested, 1.0)
+    lines = str(outline).splitlines()
     assert lines[0].strip() == "nested"
     text = "\n".join(lines)
     for part in ("scan[0]", "while[0]", "scan[1]", "cholesky[0]", "3 iterations", "test_watch.py"):
         assert part in text
+    assert repr(outline) == str(outline)
+    assert "cholesky[0]" in outline._repr_html_()
+    assert str(spoolax.primitives(lambda x: x, 1.0)) == "<lambda>"
+
+
+def test_the_entries_of_an_outline_can_be_looked_through():
+    """Their addresses are those that `watch` takes."""
+    outline = spoolax.primitives(nested, 1.0)
+    loops = ["scan[0]", "scan[0]/while[0]", "scan[0]/scan[1]", "scan[1]"]
+    assert [loop.address for loop in outline.loops] == loops
+    assert len(outline) == len(list(outline)) == len(outline.addresses)
+    loop = outline["scan[0]"]
+    assert (loop.length, loop.carry, loop.outputs) == (3, ["float32[]"], ["float32[2,2]"])
+    assert outline["scan[0]/while[0]"].length is None
+    cholesky = outline["scan[0]/cholesky[0]"]
+    assert (cholesky.primitive, cholesky.is_loop) == ("cholesky", False)
+    assert line_of(nested, "cholesky") in cholesky.line
+    _, logs = watched(nested, 1.0, carry=last, where=outline.loops[1].address)
+    assert set(logs) == {"scan[0]/while[0]/c"}
+    with pytest.raises(KeyError, match=r"nothing at 'scan\[7\]'"):
+        outline["scan[7]"]
+
+
+def test_parts_of_an_outline():
+    """By address and depth, or only its loops; with the loops around them."""
+    outline = spoolax.primitives(nested, 1.0, where="**/while[*]")
+    assert outline.addresses[0] == "scan[0]/while[0]"
+    assert {item.address.rpartition("/")[0] for item in outline[1:]} == {"scan[0]/while[0]"}
+    assert str(outline).splitlines()[1].startswith("└─ scan[0]")
+    outline = spoolax.primitives(nested, 1.0, depth=1, loops_only=True)
+    assert outline.addresses == ["scan[0]", "scan[1]"]
+    assert "2 more loops inside" in str(outline)
+    assert outline.select(where="scan[1]").addresses == ["scan[1]"]
+    with pytest.raises(ValueError, match="depth"):
+        outline.select(depth=0)
+
+
+def test_the_outline_of_a_large_program_is_drawn_with_its_loops():
+    """And the number of primitives beside them."""
+
+    def large(x):
+        for _ in range(60):
+            x = jnp.sin(x)
+        return jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x)
+
+    outline = spoolax.primitives(large, 1.0)
+    lines = str(outline).splitlines()
+    assert len(lines) < 10
+    assert lines[1].startswith("├─ scan[0]")
+    assert any("60 others" in line and "sin x60" in line for line in lines)
+    assert len(str(outline.select(loops_only=False)).splitlines()) > 60
+    assert "sin[7]" in str(outline.select(where="sin[7]"))
 
 
 def first_nan(f, *args):
@@ -344,6 +398,123 @@ def test_what_is_bad_from_the_start_is_said_to_be():
     spoolax.watch(f, seen.append, carry=lambda carry: None)(1.0)
     spoolax.flush()
     assert not seen
+
+
+def test_primitives_of_others_are_run_again_with_arrays():
+    """Also where the program has a literal, or the value comes from the device."""
+    head = jax.extend.core.Primitive("head")
+    head.def_impl(lambda x, y: x.at[...].get() / y.at[...].get())
+    head.def_abstract_eval(lambda x, y: jax.core.ShapedArray(x.shape, x.dtype))
+    mlir.register_lowering(
+        head, mlir.lower_fun(lambda x, y: x / y, multiple_results=False), platform="cpu"
+    )
+
+    def f(x):
+        def body(x, _):
+            return jnp.sqrt(head.bind(x, np.float32(2.0)) - 1), None
+
+        return jax.lax.scan(body, x, length=3)[0]
+
+    found = first_nan(f, jnp.float32(4.0))
+    assert (found.primitive, found.origin.iteration) == ("sqrt", (1,))
+
+
+def before_a_loop(p, xs):
+    def outer(c, x):
+        root = jax.jit(jnp.sqrt)(x)  # In the outer loop.
+        c = jax.lax.fori_loop(0, 2, lambda i, c: c + root * scale, c)
+        return c, None
+
+    scale = jnp.log(p["w"][1]).astype(jnp.float32)  # Before all loops.
+    return jax.lax.scan(outer, p["w"][0], xs)[0]
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_what_was_bad_before_a_loop_is_not_blamed_on_the_loop():
+    """The report says what made it, or in which argument it was."""
+    ones, one, bad = jnp.ones(3), jnp.float32(1), jnp.float32(-1)
+    found = first_nan(before_a_loop, {"w": (one, bad)}, ones)
+    assert "was there before scan[0]/scan[0] began: it came out of `log` at" in str(found)
+    assert (found.primitive, found.origin.path, found.origin.iteration) == ("log", "", ())
+    assert line_of(before_a_loop, "Before all loops") in found.origin.site
+
+    found = first_nan(before_a_loop, {"w": (one, one)}, ones.at[1].set(-1))
+    assert (found.primitive, found.origin.path, found.origin.iteration) == ("sqrt", "scan[0]", (1,))
+    assert line_of(before_a_loop, "In the outer loop") in found.origin.site
+
+    found = first_nan(before_a_loop, {"w": (jnp.float32(jnp.nan), one)}, ones)
+    assert "it is among the arguments, in `p['w'][0]`" in str(found)
+    assert found.primitive == ""
+
+    def inputs(x, ys=ones):
+        return jax.lax.scan(lambda c, y: (c + y, None), x, ys)[0]
+
+    found = first_nan(inputs, one, ones.at[2].set(jnp.nan))
+    assert "before scan[0] began: it is among the arguments, in `ys`. `add` at" in str(found)
+    assert np.isnan(found["ys"])
+
+    found = first_nan(before_a_loop, {"w": (one, one)}, ones.at[1].set(jnp.nan))
+    assert "it came out of `sqrt`" in str(found)
+    assert "Among the arguments, `xs` had some from the start." in str(found)
+
+    def closed_over(x):
+        return jax.lax.scan(lambda c, _: (c + table.sum(), None), x, length=2)[0]
+
+    table = jnp.array([1.0, jnp.nan, jnp.inf])
+    found = first_nan(closed_over, 1.0)
+    assert "in an array that the function closes over" in str(found)
+    assert "float32[3] from 1 to 1, 1 NaN, 1 infinite" in str(found)
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_a_loop_that_is_not_watched_may_have_carried_something_bad():
+    """Then nobody knows since when."""
+
+    def f(x):
+        def outer(c, _):
+            return jnp.sqrt(c - 1.5), jax.lax.fori_loop(0, 2, lambda i, d: d + c, 0.0)
+
+        return jax.lax.scan(outer, x, length=3)
+
+    found = []
+    spoolax.watch(f, found.append, nan=True, where="scan[0]/scan[0]")(2.0)
+    spoolax.flush()
+    assert "scan[0] carried it, which `where` leaves out" in str(found[0])
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_an_infinity_comes_with_the_way_to_ignore_it():
+    """Programs make them on purpose."""
+
+    def f(x):
+        def masked(x):
+            return jnp.where(x > 0, x, -jnp.inf)
+
+        return jax.lax.map(masked, x)
+
+    found = first_nan(f, jnp.array([1.0, -1.0]))
+    assert "is a constant of the program" in str(found)
+    assert "`inf=False` ignores infinities" in str(found)
+    assert "inf=False" not in str(first_nan(jnp.log, -1.0))
+
+
+@pytest.mark.usefixtures("unoptimized")
+def test_infinities_that_do_not_count_are_not_suspected():
+    """With `inf=False`, a NaN is traced to what made it, not to the infinity that it was given."""
+
+    def f(x):
+        def body(c, x):
+            low = jnp.exp(1000 * x)
+            return low, low - c  # The culprit.
+
+        return jax.lax.scan(body, 0.0, x)[1]
+
+    found = []
+    spoolax.watch_nan(f, found.append, inf=False)(jnp.ones(3))
+    spoolax.flush()
+    assert found[0].primitive == "sub"
+    assert found[0].origin.iteration == (1,)
+    assert line_of(f, "The culprit") in found[0].origin.site
 
 
 def test_an_infinity_that_a_loop_was_given_does_not_count():

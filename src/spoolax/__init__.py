@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ._simulate import key_chain as key_chain
     from ._simulate import simulate as simulate
     from ._watch.nan import NanFound as NanFound
+    from ._watch.primitives import Outline as Outline
+    from ._watch.primitives import primitives as primitives
     from ._watch.progress import progress as progress
-    from ._watch.watch import primitives as primitives
     from ._watch.watch import watch as watch
     from ._watch.watch import watch_nan as watch_nan
     from .loggers import Logger as Logger
@@ -41,6 +42,7 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "Logger": ".loggers",
         "NanFound": "._watch.nan",
+        "Outline": "._watch.primitives",
         "fit": "",
         "is_jax_array": ".optimizers",
         "key_chain": "._simulate",
@@ -50,7 +52,7 @@ __getattr__, __dir__, __all__ = lazily(
         "loggers": "",
         "open": ".storage._backends:open_",
         "optimizers": "",
-        "primitives": "._watch.watch",
+        "primitives": "._watch.primitives",
         "progress": "._watch.progress",
         "save": ".storage",
         "simulate": "._simulate",

@@ -175,11 +175,11 @@ def _until_wanted(logger: Logger[Any], first: int, most: int) -> int:
 
 
 def _log_or_skip(logger: Logger[Any], state: Any, step: int, count: int) -> None:
-    if logger.wants(step):
+    wanted = logger.wants(step)
+    if count > wanted:
+        logger.skipped(count - wanted)
+    if wanted:
         logger.log(state, step)
-        count -= 1
-    if count:
-        logger.skipped(count)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 from logger_cases import Terminal, five
+from rich.console import Console
+from tqdm import tqdm
 
 import spoolax
 from spoolax import loggers
@@ -74,8 +76,167 @@ def test_a_table_shows_how_values_are_doing():
         for i in range(50):
             logger.log({"[loss]": 1 / (1 + i), "x": jnp.ones(4), "bad": float("nan")}, i)
     shown = file.getvalue()
-    for text in ("run", "[loss]", "0.02", "mean of 4", "nan", "step 49 of 50", "steps/s", "█"):
+    for text in ("run", "[loss]", "0.02", "mean of 4", "nan", "50 of 50 steps", "steps/s", "█"):
         assert text in shown, text
+
+
+def frame(logger):
+    """What a table shows now, as plain text."""
+    console = Console(file=io.StringIO(), width=80)
+    console.print(logger._draw())
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """One with 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
+
+
+def test_a_table_says_what_it_waits_for(terminal):
+    """A program that is being compiled logs nothing yet."""
+    with loggers.ConsoleLogger(file=terminal, title="run", total=50) as logger:
+        logger._begun -= 7
+        assert (
+            frame(logger).split("\n")[0].strip() == "run  compiling, or in the first step ... 7 s"
+        )
+
+
+def test_a_table_with_a_total_says_how_long_it_will_take(terminal):
+    with loggers.ConsoleLogger(file=terminal, title="run", total=100) as logger:
+        for i in range(50):
+            logger.log({"x": i}, i)
+        spoolax.flush()
+        logger._pace.clear()
+        logger._pace += [(0.0, 29), (10.0, 49)]
+        status = frame(logger).split("\n")[0]
+    assert "50%   50 of 100 steps" in status
+    assert ", 25 s left   2 steps/s" in status
+    assert "━" in status
+
+
+@pytest.mark.parametrize(
+    ("every", "steps", "total"),
+    [
+        (None, range(200), 200),
+        (10, range(200), 200),
+        (None, range(1, 201), 200),
+        (7, range(1000, 1200), 1200),  # Resumed, with the total of the whole run,
+        (7, range(1000, 1200), 200),  # or of what is left of it.
+    ],
+)
+def test_a_table_ends_with_all_steps_done(every, steps, total, terminal):
+    """Whatever steps it was shown, and wherever they begin."""
+    with loggers.ConsoleLogger(every, file=terminal, total=total) as logger:
+        for i in steps:
+            logger.log({"x": i}, i)
+    assert f"{total} of {total} steps" in frame(logger)
+
+
+def test_a_table_counts_steps_that_a_simulation_skips(terminal):
+    logger = loggers.ConsoleLogger(10, file=terminal, total=100)
+    spoolax.simulate(lambda key, x: x + 1, 0, 100, key=jax.random.key(0), inner=16, logger=logger)
+    assert "100 of 100 steps" in frame(logger)
+
+
+def test_keys_are_told_apart_in_a_narrow_terminal(terminal):
+    """Columns give way to names, and names that are too long have several lines."""
+    names = [f"train/metric_with_a_long_name/of_{which}" for which in ("accuracy", "loss")]
+    longer = [f"{'path/' * 16}{which}" for which in ("mean", "median")]
+    with loggers.ConsoleLogger(file=terminal) as logger:
+        for i in range(9):
+            logger.log(dict.fromkeys(["short"], i), i)
+        spoolax.flush()
+        assert "highest" in frame(logger)
+        logger.log(dict.fromkeys(names, 1.5), 9)
+        spoolax.flush()
+        shown = frame(logger)
+        assert all(name in shown for name in names)
+        assert "highest" not in shown
+        logger.log(dict.fromkeys(longer, -1.23456e-12), 10)
+        spoolax.flush()
+        shown = frame(logger)
+    assert "-1.2346e-12" in shown
+    assert "…" not in shown
+    assert max(map(len, shown.split("\n"))) <= 80
+    ends = [line.split()[0].rpartition("/")[2] for line in shown.split("\n") if "path/me" in line]
+    assert ends == ["mean", "median"]
+
+
+def test_bars_are_part_of_a_table(terminal):
+    """Two things that redraw one terminal would smear it."""
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({"x": x}, step=i)
+            return x + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(30))[0]
+
+    frames, alone = [], []
+    with loggers.ConsoleLogger(file=terminal) as logger:
+
+        def look(logs):
+            frames.append(frame(logger))
+            alone.append(len(tqdm._instances))
+
+        both = spoolax.progress(spoolax.tap(logger.tap(f, keep_logs=True), look), file=terminal)
+        both(0.0)
+    assert any("f scan[0]:" in shown for shown in frames)
+    assert not any(alone)
+    text = terminal.getvalue()
+    assert "f scan[0]: 100%" in text, "it stays when it is over"
+    assert "30/30" in text
+
+
+def test_a_bar_moves_into_a_table_and_out_of_it_again(terminal):
+    """It was there before, and is there afterwards."""
+    with loggers.TqdmLogger(10, file=terminal) as bar:
+        bar.log({}, 0)
+        spoolax.flush()
+        assert len(tqdm._instances) == 1
+        with loggers.ConsoleLogger(file=terminal) as logger:
+            last, stop = [], logger._live.stop
+            logger._live.stop = lambda: (last.append(frame(logger)), stop())
+            assert not tqdm._instances
+            assert "1/10" in frame(logger)
+            other = loggers.TqdmLogger(5, file=io.StringIO())  # Not in this terminal.
+            with other:
+                other.log({}, 0)
+                assert "/5" not in frame(logger)
+        assert len(tqdm._instances) == 1
+        assert "1/10" not in last[0], "it would be there twice"
+    assert not tqdm._instances
+    assert terminal.getvalue().rstrip().endswith("]")
+
+
+def test_the_last_postfix_is_that_of_the_last_state():
+    """Also of a run that is resumed, or ends early, and if all is over in no time."""
+
+    def resumed(logger):
+        step = lambda key, x: x + 1.0  # noqa: E731
+        spoolax.simulate(step, 0.0, 50, key=jax.random.key(0), start_step=100, logger=logger)
+
+    def ended_early(logger):
+        with logger:
+            for i in range(50):
+                logger.log(jnp.float32(i + 1), i)
+
+    def donated(logger):
+        with logger:
+            for i in range(50):
+                x = jnp.float32(i + 1)
+                logger.log(x, i)
+            x.delete()
+
+    for run, total in ((resumed, 50), (resumed, 150), (ended_early, 1000), (ended_early, None)):
+        file = io.StringIO()
+        run(loggers.TqdmLogger(total, lambda x: {"x": x}, file=file))
+        assert "x=50]" in file.getvalue(), (run, total)
+    file = io.StringIO()
+    donated(loggers.TqdmLogger(1000, lambda x: {"x": x}, file=file))
+    assert "50/1000" in file.getvalue()
 
 
 def test_lines_in_a_batch_job_are_few_but_the_last_is_there():

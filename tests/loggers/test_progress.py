@@ -1,12 +1,14 @@
 """Progress bars for compiled programs."""
 
+import functools
 import io
+import re
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from logger_cases import five
+from logger_cases import Terminal, five
 
 import spoolax
 from spoolax import errors
@@ -36,11 +38,55 @@ def test_a_fraction_gives_a_while_loop_a_bar():
     def f(n):
         return lax.while_loop(lambda i: i < n, lambda i: i + 1, 0)
 
-    _, text = shown(f, 8, fraction=lambda carry: carry[0] / 10)
-    assert "80%" in text
+    def drawn(f, *args, **options):
+        """What a bar in a terminal showed, one after the other."""
+        terminal = Terminal()
+        tapped = spoolax.progress(f, file=terminal, **options)
+        tapped._sink.latency = 0  # Every iteration by itself.
+        tapped(*args)
+        return re.findall(r"(\d+)%", terminal.getvalue())
+
+    assert {"10", "50", "80"} < set(drawn(f, 8, fraction=lambda carry: carry[0] / 10))
     lanes = jax.vmap(f)
-    _, text = shown(lanes, jnp.array([2, 10]), fraction=lambda carry: carry[0].min() / 10)
-    assert "20%" in text
+    shown = drawn(lanes, jnp.array([2, 10]), fraction=lambda carry: carry[0].min() / 10)
+    assert "20" in shown
+    assert "50" not in shown
+
+
+def test_a_while_loop_that_has_converged_is_done():
+    """Whatever its fraction was at the end, and how many iterations it took."""
+
+    def f(n):
+        n = lax.while_loop(lambda i: i < n, lambda i: i + 1, 0)
+        return lax.while_loop(lambda i: i < n, lambda i: i + 1, 0)
+
+    _, text = shown(f, 62, fraction=lambda carry: carry[0] / 100)
+    first, second = text.splitlines()
+    assert first.startswith("f while[0]: 100%")
+    assert second.startswith("f while[1]: 100%")
+    assert first.endswith("62 iterations]")
+
+
+class Trainer:
+    def __call__(self, x):
+        return self.fit(x)
+
+    def fit(self, x):
+        return lax.fori_loop(0, 3, lambda i, x: x + 1, x)
+
+
+def test_bars_are_named_after_what_runs():
+    """Not after what it is wrapped in."""
+    fit = Trainer().fit
+    for f, name in [
+        (functools.partial(functools.partial(fit)), "fit"),
+        (jax.jit(functools.partial(fit)), "fit"),
+        (fit, "fit"),
+        (Trainer(), "Trainer"),
+        (jax.jit(Trainer()), "Trainer"),
+    ]:
+        _, text = shown(f, 1.0)
+        assert text.startswith(f"{name} scan[0]: 100%"), text
 
 
 def test_lanes_share_a_bar_and_maps_have_one():

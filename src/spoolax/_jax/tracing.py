@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import core, source_info_util
 
 from .primitives import Jaxpr, JaxprEqn
@@ -23,8 +24,16 @@ def bind(eqn: JaxprEqn, invals: Sequence[Any]) -> list[Any]:
     """Run one equation as it is, with its source line and name scope kept."""
     bind_params = eqn.primitive.get_bind_params(eqn.params)
     with at_source(eqn), eqn.ctx.manager:
+        if trace_is_clean():  # Primitives that are run, not traced, may expect JAX's arrays.
+            invals = [jax.numpy.asarray(x) if _is_on_host(x) else x for x in invals]
         out = eqn.primitive.bind(*invals, **bind_params)
     return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def _is_on_host(x: Any) -> bool:
+    """Say whether something is a number or array of Python or NumPy, as literals are."""
+    is_host = isinstance(x, (np.ndarray, np.generic, bool, int, float, complex))
+    return is_host and getattr(x, "dtype", None) != jax.dtypes.float0
 
 
 def at_source(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:

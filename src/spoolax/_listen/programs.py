@@ -7,6 +7,7 @@ static. Each combination of structure and static values is a `Program` of its ow
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,6 +94,18 @@ class Program:
                 raise _DonatesOtherwiseError
         outs, more = self.interpret(closed, leaves)
         return jax.tree.unflatten(out_tree, outs), more
+
+    def argument_names(self) -> list[str]:
+        """What the arrays that the function is given are called in the user's code."""
+        numbers = [n for n in range(self._tree.num_leaves) if n not in self._static]
+        try:
+            args, kwargs = jax.tree.unflatten(self._tree, range(self._tree.num_leaves))
+            given = inspect.signature(self._f()).bind(*args, **kwargs).arguments
+            paths = jax.tree_util.tree_leaves_with_path(dict(given))
+        except Exception:  # A class of the user's that takes arrays only, or no signature.
+            return [f"argument {i}" for i in range(len(numbers))]
+        names = {n: f"{path[0].key}{jax.tree_util.keystr(path[1:])}" for path, n in paths}
+        return [names[n] for n in numbers]
 
     def _types(self, leaves: Sequence[Any]) -> list[Any]:
         return [jax.typeof(leaf) for leaf in leaves]

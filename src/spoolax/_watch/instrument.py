@@ -27,7 +27,9 @@ from .._walk.places import Where
 class Instrument(Meaning):
     """Puts `log` calls into a program, and leaves those that are there."""
 
-    def start(self) -> State:
+    def start(self, args: Sequence[Any]) -> State:
+        """The state to begin with, given the arguments of the program."""
+        del args
         return ()
 
     def names(self, eqn: JaxprEqn) -> bool:
@@ -78,7 +80,7 @@ class Instrumented(Streamed):
         meaning = self.meaning(closed)
 
         def instrumented(*args: Any) -> list[Any]:
-            outs, state, _ = interpret(closed, args, meaning.start(), meaning, Where())
+            outs, state, _ = interpret(closed, args, meaning.start(args), meaning, Where())
             meaning.ended(Body(closed, args, outs, 0, 0), state, Where())
             return outs
 

@@ -10,22 +10,22 @@ import dataclasses
 import itertools
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from .._jax import arrays, tracing
-from .._jax.anatomy import Call, Cond, Scan, While, anatomy
-from .._jax.primitives import Jaxpr, JaxprEqn, Literal, open_jaxpr, split
+from .._jax import arrays
+from .._jax.primitives import Jaxpr
 from .._logdict.logdict import LogDict, Origin
 from .._walk.counts import logs
 from .._walk.interpret import interpret
 from .._walk.meaning import Silent
-from .._walk.places import Where, programs_at
+from .._walk.places import Where
+from .given import Program, maker_of
 from .outline import Source
+from .suspects import Search, Spot, Suspect, may_be_bad
 
 
 class NanFound(LogDict):
@@ -47,7 +47,7 @@ class NanFound(LogDict):
         ('log', 'scan[0]', (2,))
     """
 
-    primitive: str
+    primitive: str  # "" if the bad value was there from the start.
     backward: bool
     message: str
 
@@ -64,6 +64,9 @@ class Block:
     jaxpr: Jaxpr
     where: Where
     source: Source
+    carry: slice  # Which of its arguments are carried.
+    program: Program
+    infinities: bool  # Whether they count.
     number: int = dataclasses.field(default_factory=itertools.count().__next__)
 
     def __post_init__(self) -> None:
@@ -77,162 +80,96 @@ class Block:
 blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
 
 
-class Culprit(NamedTuple):
-    """An equation that made bad values, and the loops that it was in."""
+def explain(block: Block, args: Sequence[Any], arguments: Any, origin: Origin) -> NanFound:
+    """Run a block again, and tell what went wrong in it.
 
-    eqn: JaxprEqn
-    source: Source
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    path: tuple[str, ...]
-    iteration: tuple[int, ...]
-
-
-def any_bad(values: Sequence[Any], before: Sequence[Any], infinities: bool) -> Any:
-    """Say, on the device, whether there is a bad number in any array.
-
-    The first of them are what an iteration carried on; what was bad `before` does not count.
+    `arguments` says which of the arguments of the whole program were bad from the start.
     """
-    finite = jnp.isfinite if infinities else lambda x: ~jnp.isnan(x)
-    bad = jnp.bool_(False)
-    for x, old in itertools.zip_longest(values, before):
-        if _has_nan(x):
-            bad |= jnp.any(~finite(x) if old is None else ~finite(x) & finite(old))
-    return bad
-
-
-def explain(block: Block, args: Sequence[Any], origin: Origin) -> NanFound:
-    """Run a block again, and tell what went wrong in it."""
     jaxpr = block.jaxpr
     if logs.within(jaxpr):  # What it logs has been logged.
         jaxpr = jax.make_jaxpr(
             lambda *args: interpret(block.jaxpr, args, (), Silent(), block.where)[0]
         )(*args)
-    culprit = _find(jaxpr, args, block.where, tuple(origin.iteration), block.source)
-    if culprit is None:
-        place = f" in {origin.path}, iteration {_shown(origin.iteration)}" if origin.path else ""
+    spot = Spot(block.where, tuple(origin.iteration), block.source)
+    suspect = Search(block.infinities).find(jaxpr, args, spot, args[block.carry])
+    if suspect is None:
         found = NanFound()
-        found.primitive, found.backward = "", False
+        found.primitive, found.backward, found._origin = "", False, origin
         found.message = (
-            f"There is a NaN or infinity among the results{place}, but it was already among the "
-            "arguments."
-            if any(map(is_bad, args))
-            else f"A NaN or infinity first appeared{place}, but not when it was run again one "
-            "primitive at a time: look for a result that depends on how operations are fused."
+            f"A NaN or infinity first appeared{_in_loop(origin.path, origin.iteration)}, but not "
+            "when it was run again one primitive at a time: look for a result that depends on how "
+            "operations are fused."
         )
-        found._origin = origin
         return found
-    eqn = culprit.eqn
-    kind = "NaN" if any(_count(jnp.isnan, x) for x in culprit.outputs) else "infinity"
-    path, (line, backward) = "/".join(culprit.path), culprit.source
-    words = [f"The first {kind} came out of `{eqn.primitive}` at {line}"]
-    if path:
-        words.append(f"in {path}, iteration {_shown(culprit.iteration)}")
-    if backward:
-        words.append("in the backward pass")
-    given = "; ".join(_range(x) for x in culprit.inputs if hasattr(x, "dtype")) or "nothing"
-    if any(map(is_bad, culprit.inputs)):
-        given += ", which was not finite to begin with"
-    found = NanFound({str(eqn.primitive): np.asarray(culprit.outputs[0])})
-    found.primitive, found.backward = str(eqn.primitive), backward
-    found.message = f"{', '.join(words)}. It was given {given}."
-    found._origin = Origin(path, culprit.iteration, (), origin.device, origin.time, (), site=line)
+    if suspect.given is None:
+        return _made(suspect, origin)
+    return _given(suspect, block, arguments, origin)
+
+
+def _made(suspect: Suspect, origin: Origin) -> NanFound:
+    """Tell which primitive made the first bad number."""
+    assert suspect.eqn is not None
+    kind, name = _kind(suspect.outputs), str(suspect.eqn.primitive)
+    given = "; ".join(_range(x) for x in suspect.inputs if hasattr(x, "dtype")) or "nothing"
+    bad = next(x for x in suspect.outputs if may_be_bad(x) and not jnp.isfinite(x).all())
+    found = NanFound({name: np.asarray(bad)})
+    found.primitive, found.backward = name, suspect.source.backward
+    found.message = (
+        f"The first {kind} came out of {_place(suspect)}. It was given {given}.{_hint(kind)}"
+    )
+    found._origin = _at(suspect.path, suspect.iteration, suspect.source.line, origin)
     return found
 
 
-def _find(
-    jaxpr: Jaxpr, args: Sequence[Any], where: Where, iteration: tuple[int, ...], around: Source
-) -> Culprit | None:
-    """Evaluate a jaxpr, and trace a bad result back to the equation that it came from."""
-    jaxpr, consts = open_jaxpr(jaxpr)
-    env: dict[Any, Any] = dict(
-        zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True)
+def _given(suspect: Suspect, block: Block, arguments: Any, origin: Origin) -> NanFound:
+    """Tell where the first bad number comes from, which was there before."""
+    kind, maker, since = _kind([suspect.value]), suspect.given, "from the start"
+    assert maker is not None
+    if isinstance(maker, int):
+        maker = maker_of(block.program, block.where, maker)
+        since = f"before {origin.path} began" if origin.path else since
+    found = NanFound({maker.name: np.asarray(jnp.asarray(suspect.value))})
+    found.primitive = maker.name if maker.is_primitive else ""
+    found.backward = maker.source.backward
+    names = itertools.compress(block.program.argument_names(), arguments)
+    bad = ", ".join(f"`{name}`" for name in names) if maker.is_primitive else ""
+    hint = f" Among the arguments, {bad} had some from the start." if bad else ""
+    met = f"{_place(suspect)}, was given " if suspect.eqn else f"It is a result{_place(suspect)}: "
+    found.message = (
+        f"The first {kind} was there {since}: {maker.words}. {met}{_range(suspect.value)}."
+        f"{hint}{_hint(kind)}"
     )
-    made: dict[Any, tuple[JaxprEqn, Where]] = {}
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
-
-    for number, eqn in enumerate(jaxpr.eqns):
-        outs = tracing.bind(eqn, [read(atom) for atom in eqn.invars])
-        env.update(zip(eqn.outvars, outs, strict=True))
-        made.update(dict.fromkeys(eqn.outvars, (eqn, where.at(number))))
-        where = where.after([eqn])
-
-    def bad(atoms: Sequence[Any]) -> list[Any]:
-        variables = [v for v in atoms if not isinstance(v, Literal)]
-        return [v for v in variables if v in made and is_bad(env[v])]
-
-    def trace_back(variable: Any) -> Culprit:
-        while before := bad(made[variable][0].invars):
-            variable = before[0]
-        eqn, place = made[variable]
-        invals = [read(atom) for atom in eqn.invars]
-        source = around.of(eqn)
-        inner = _look_into(eqn, invals, place, iteration, source)
-        path, outs = tuple(map(str, place.path)), [env[v] for v in eqn.outvars]
-        return inner or Culprit(eqn, source, invals, outs, path, iteration)
-
-    # Something that was given bad numbers is less of a suspect than something that made them.
-    culprits = [trace_back(variable) for variable in bad(jaxpr.outvars)]
-    return min(culprits, key=lambda c: any(map(is_bad, c.inputs)), default=None)
+    path = maker.path if maker.is_primitive else suspect.path
+    line = maker.source.line or suspect.source.line
+    found._origin = _at(path, suspect.iteration[: len(path)], line, origin)
+    return found
 
 
-def _look_into(
-    eqn: JaxprEqn, invals: list[Any], where: Where, iteration: tuple[int, ...], around: Source
-) -> Culprit | None:
-    construct, places = anatomy(eqn), programs_at(eqn, where)
-    if isinstance(construct, Call):
-        return _find(construct.function, invals, where, iteration, around)
-    if isinstance(construct, Cond):
-        number = int(np.clip(invals[0], 0, len(places) - 1))
-        return _find(places[number][0], invals[1:], places[number][1], iteration, around)
-    if isinstance(construct, Scan):
-        ((body, inside),) = places
-        consts, carry, xs = split(invals, construct.consts, construct.carry)
-        for i in range(construct.length):
-            at = construct.length - 1 - i if construct.reverse else i
-            args = [*consts, *carry, *(lax.index_in_dim(x, at, keepdims=False) for x in xs)]
-            outs = _run(body, args)
-            if _got_worse(outs, carry):
-                return _find(body, args, inside, (*iteration, i), around)
-            carry = outs[: construct.carry]
-    if isinstance(construct, While):
-        (test, _), (body, inside) = places
-        test_consts, body_consts, carry = split(
-            invals, construct.test_consts, construct.body_consts
-        )
-        i = 0
-        while np.any(_run(test, [*test_consts, *carry])[0]):
-            args = [*body_consts, *carry]
-            outs = _run(body, args)
-            if _got_worse(outs, carry):
-                return _find(body, args, inside, (*iteration, i), around)
-            carry, i = outs, i + 1
-    return None
+def _at(path: Sequence[str], iteration: tuple[int, ...], line: str, origin: Origin) -> Origin:
+    return dataclasses.replace(
+        origin, path="/".join(path), iteration=iteration, lanes=(), tags=(), site=line
+    )
 
 
-def _got_worse(outs: Sequence[Any], carry: Sequence[Any]) -> bool:
-    pairs = itertools.zip_longest(outs, carry)
-    return any(is_bad(out) and (old is None or not is_bad(old)) for out, old in pairs)
+def _place(suspect: Suspect) -> str:
+    """Name the primitive that had something to do with it, if one had, and where it ran."""
+    line, backward = suspect.source
+    name = "" if suspect.eqn is None else f"`{suspect.eqn.primitive}`"
+    name += f" at {line}" if line else ""
+    where = _in_loop("/".join(suspect.path), suspect.iteration)
+    return f"{name}{where}{', in the backward pass' if backward else ''}"
 
 
-def _run(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    jaxpr, consts = open_jaxpr(jaxpr)
-    return jax.core.eval_jaxpr(jaxpr, consts, *args)  # type: ignore[no-any-return]
+def _in_loop(path: str, iteration: Sequence[int]) -> str:
+    return f", in {path}, iteration {'/'.join(map(str, iteration))}" if path else ""
 
 
-def _has_nan(x: Any) -> bool:
-    return hasattr(x, "dtype") and bool(jnp.issubdtype(x.dtype, jnp.inexact))
+def _kind(values: Sequence[Any]) -> str:
+    return "NaN" if any(may_be_bad(x) and jnp.isnan(x).any() for x in values) else "infinity"
 
 
-def is_bad(x: Any) -> bool:
-    """Say whether there is a NaN or infinity in an array."""
-    return _has_nan(x) and not bool(jnp.all(jnp.isfinite(x)))
-
-
-def _count(test: Any, x: Any) -> int:
-    return int(jnp.sum(test(x))) if _has_nan(x) else 0
+def _hint(kind: str) -> str:
+    return "" if kind == "NaN" else " If it is meant to be there: `inf=False` ignores infinities."
 
 
 def _range(x: Any) -> str:
@@ -241,10 +178,11 @@ def _range(x: Any) -> str:
         return text
     if jnp.size(x) == 1:
         return f"{text} = {np.asarray(x).reshape(-1)[0]:g}"
-    if not _has_nan(x) or jnp.iscomplexobj(x):
+    if not may_be_bad(x) or jnp.iscomplexobj(x):
         return text
-    return f"{text} from {float(jnp.min(x)):g} to {float(jnp.max(x)):g}"
-
-
-def _shown(iteration: Sequence[int]) -> str:
-    return "/".join(map(str, iteration))
+    x = np.asarray(x, np.float64)
+    finite = x[np.isfinite(x)]
+    parts = [f" from {finite.min():g} to {finite.max():g}"] if finite.size else []
+    counts = {"NaN": np.isnan(x).sum(), "infinite": np.isinf(x).sum()}
+    parts += [f" {count} {kind}" for kind, count in counts.items() if count]
+    return f"{text}{','.join(parts)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._jax import tracing
 from .._jax.anatomy import Call, Cond, Loop, Scan, anatomy
@@ -32,18 +32,70 @@ class Source(NamedTuple):
         return Source(tracing.source_line(eqn) or self.line, backward)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Item:
-    """A loop or a primitive, and where it is."""
+    """A loop or a primitive of a program, and where it is: an entry of an `Outline`."""
 
-    address: str
+    address: str  # For `where`, such as "scan[0]/while[1]".
     where: Where  # Of a loop: its inside.
     eqn: JaxprEqn
     source: Source
 
     @property
     def is_loop(self) -> bool:
+        """Whether it is a loop."""
         return is_loop(self.eqn)
+
+    @property
+    def primitive(self) -> str:
+        """The name of the primitive: of a loop, "scan" or "while"."""
+        return str(self.eqn.primitive)
+
+    @property
+    def line(self) -> str:
+        """The line of the user's code that it comes from."""
+        return self.source.line
+
+    @property
+    def length(self) -> int | None:
+        """How many iterations a loop makes, if that is known."""
+        return self.where.path[-1].length if self.is_loop else None
+
+    @property
+    def carry(self) -> list[str]:
+        """The types of what a loop carries, in the order in which `watch` numbers them."""
+        loop = anatomy(self.eqn)
+        if isinstance(loop, Scan):
+            return self._types[: loop.carry]
+        return self._types if self.is_loop else []
+
+    @property
+    def outputs(self) -> list[str]:
+        """The types of what comes out: of a scan, of what it stacks in every iteration."""
+        return self._types[len(self.carry) :]
+
+    @property
+    def _types(self) -> list[str]:
+        loop = anatomy(self.eqn)
+        of = open_jaxpr(loop.body)[0] if isinstance(loop, Loop) else self.eqn
+        return [type_text(var.aval) for var in of.outvars]
+
+    def __repr__(self) -> str:
+        return f"<{self.address}: {self.description()}>"
+
+    def description(self) -> str:
+        """What it is, in a few words."""
+        if not self.is_loop:
+            return ", ".join(self.outputs)
+        many = "while loop" if self.length is None else f"{self.length} iterations"
+        text = f"{many}, carry {_some(self.carry)}"
+        text += f", outputs {_some(self.outputs)}" if self.outputs else ""
+        return text + (", in the backward pass" if self.source.backward else "")
+
+
+def _some(types: list[str]) -> str:
+    more = [f"{len(types) - 3} more"] if len(types) > 4 else types[3:]
+    return f"({', '.join(types[:3] + more)})"
 
 
 def outline(
@@ -96,45 +148,3 @@ def _translated(pattern: str) -> str:
     special = {"**/": "(?:.*/)?", "/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", pattern)
     return "".join(special.get(piece, re.escape(piece)) for piece in pieces)
-
-
-def as_tree(items: list[Item], name: str) -> str:
-    """Draw what is in a program as a tree."""
-    children: dict[str, list[Item]] = {}
-    for item in items:
-        parent, _, _ = item.address.rpartition("/")
-        children.setdefault(parent, []).append(item)
-    rows: list[tuple[str, str, str]] = [(name, "", "")]
-
-    def add(address: str, indent: str) -> None:
-        below = children.get(address, [])
-        for number, item in enumerate(below):
-            last = number == len(below) - 1
-            label = item.address.rpartition("/")[2]
-            branch = indent + ("└─ " if last else "├─ ")
-            rows.append((branch + label, _describe(item), item.source.line))
-            if item.is_loop:
-                add(item.address, indent + ("   " if last else "│  "))
-
-    add("", "")
-    widths = [max(len(row[i]) for row in rows) for i in range(2)]
-    return "\n".join(
-        f"{label:<{widths[0]}}  {what:<{widths[1]}}  {line}".rstrip() for label, what, line in rows
-    )
-
-
-def _describe(item: Item) -> str:
-    loop = anatomy(item.eqn)
-    if not isinstance(loop, Loop):
-        return ", ".join(type_text(var.aval) for var in item.eqn.outvars)
-    avals = [var.aval for var in open_jaxpr(loop.body)[0].outvars]
-    if not isinstance(loop, Scan):
-        return f"while loop, carry {_types(avals)}"
-    text = f"{loop.length} iterations, carry {_types(avals[: loop.carry])}"
-    outputs = avals[loop.carry :]
-    return text + (f", outputs {_types(outputs)}" if outputs else "")
-
-
-def _types(avals: Any) -> str:
-    shown = [type_text(aval) for aval in avals[:4]]
-    return "(" + ", ".join(shown + (["..."] if len(avals) > 4 else [])) + ")"

@@ -22,7 +22,8 @@ from .._tap.tap import Tapped, checked_sink
 from .._walk.meaning import Body, State
 from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
-from .bar import Bar
+from .bar import FRACTION, Bar
+from .callables import name_of
 from .instrument import Instrument, Instrumented
 from .outline import address_matches
 
@@ -72,7 +73,7 @@ def progress(
         raise LogTypeError(f"`fraction` must be a function of the carry, not {fraction!r}.")
     if not isinstance(depth, int) or depth < 1:
         raise LogValueError(f"`depth` must be a positive integer, not {depth!r}.")
-    bars = Bars(description or getattr(f, "__name__", ""), file)
+    bars = Bars(description or name_of(f), file)
     sink = checked_sink(bars, True, REFRESH, "wait")
     options = Options(tags=TICK)
     about = (names(where, "where") or (), depth, fraction)
@@ -180,6 +181,7 @@ class Bars:
     def __call__(self, logs: LogDict) -> None:
         for key, values in logs.items():
             if key == END:
+                self._finish(list(self._bars))
                 self.close()
                 continue
             assert logs.origin is not None
@@ -188,10 +190,12 @@ class Bars:
                 self._update(address, (), 0, length)  # The loop begins.
                 continue
             done: float = int(logs.origin.iteration[-1][-1]) + 1
+            postfix = ""
             if length == PERCENT:
+                postfix = f"{done} iterations"
                 done = round(100 * _slowest(values[-1], logs.series(key).mask[-1]), 1)
             outer = tuple(logs.origin.iteration[-1][:-1].tolist())
-            self._update(address, outer, done, length)
+            self._update(address, outer, done, length, postfix)
 
     def close(self) -> None:
         """Leave the bars as they are."""
@@ -199,7 +203,9 @@ class Bars:
             bar.close()
         self._bars, self._seen = {}, {}
 
-    def _update(self, address: str, outer: Sequence[int], done: float, length: str) -> None:
+    def _update(
+        self, address: str, outer: Sequence[int], done: float, length: str, postfix: str = ""
+    ) -> None:
         now = self._clock()
         last = self._seen.get(address)
         if last is None:
@@ -215,21 +221,21 @@ class Bars:
             # A fast loop would only flicker.
             if outer and max(now - this.began, this.before) < SLOW:
                 return
-            self._close_siblings(address)
-            level, unit = address.count("/"), PERCENT if length == PERCENT else "it"
+            # Loops at its level, and inside of those, are over.
+            level = address.count("/")
+            self._finish([a for a in self._bars if a.count("/") >= level])
             label = f"└ {address}" if level else f"{self._description} {address}"
-            bar = Bar(_total(length), label, level, self._file, unit=unit, leave=not level)
+            form = FRACTION if length == PERCENT else None
+            bar = Bar(_total(length), label, level, self._file, leave=not level, form=form)
             self._bars[address] = bar
         elif again and outer:
             bar.restart(now - this.began)
-        bar.update(done)
+        bar.update(done, postfix)
 
-    def _close_siblings(self, address: str) -> None:
-        """Close the bars of loops that are over, because another one begins at their level."""
-        level = address.count("/")
-        over = [a for a in self._bars if a.count("/") >= level]
-        for other in sorted(over, key=lambda a: -a.count("/")):  # Inner ones first.
-            self._bars.pop(other).close()
+    def _finish(self, addresses: Sequence[str]) -> None:
+        """Leave the bars of loops that are over."""
+        for address in sorted(addresses, key=lambda a: -a.count("/")):  # Inner ones first.
+            self._bars.pop(address).finish()
 
 
 class _Execution(NamedTuple):

@@ -15,7 +15,6 @@ import numpy as np
 
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.options import Options, names
-from .._listen.programs import trace_call
 from .._log.arguments import checked_data
 from .._log.entry import Entry, Meta
 from .._log.primitive import emit
@@ -26,9 +25,11 @@ from .._tap.tap import Tapped, checked_sink, print_entry
 from .._walk.meaning import Body, State
 from .._walk.places import Where
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
+from .given import Program
 from .instrument import Instrument, Instrumented
-from .nan import Block, NanFound, any_bad, blocks, explain
-from .outline import Item, Source, address_matches, as_tree, outline, reaches
+from .nan import Block, NanFound, blocks, explain
+from .outline import Item, Source, address_matches, outline, reaches
+from .suspects import any_bad
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,23 +154,6 @@ def _alarm(found: NanFound) -> None:
     reports.error("%s", found)
 
 
-def primitives(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print the loops and primitives of a function, with their addresses and source lines.
-
-    Examples:
-        >>> import spoolax, jax
-        >>> def f(x):
-        ...     return jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x)
-        >>> spoolax.primitives(f, 1.0)
-        f
-        └─ scan[0]    3 iterations, carry (int32[], float32[])  ...
-           ├─ add[0]  int32[]                                   ...
-           └─ mul[0]  float32[]                                 ...
-    """
-    jaxpr = trace_call(f, args, kwargs)
-    print(as_tree(outline(jaxpr, Where()), getattr(f, "__name__", repr(f))))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Spec:
     """What to watch."""
@@ -213,10 +197,11 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
         origin = logs.origin
         if origin is None or NAN not in origin.tags:
             return callback(logs)
-        ((number, args),) = logs.items()
+        ((number, given),) = logs.items()
         mask = np.asarray(logs.series(number).mask)
         lane = tuple(np.argwhere(mask)[0])  # Of several that went wrong at once, the first.
-        return callback(explain(blocks[int(number)], [x[lane] for x in args], origin))
+        arguments, *args = (jnp.asarray(x[lane]) for x in given)
+        return callback(explain(blocks[int(number)], args, arguments, origin))
 
     functools.update_wrapper(report, callback)
     return report
@@ -230,14 +215,15 @@ class _Watched(Instrumented):
         self._spec = spec
 
     def meaning(self, closed: Jaxpr) -> Instrument:
-        return _Watching(self._spec, outline(closed, Where()))
+        program = Program(closed, self.argument_names, self._spec.selects)
+        return _Watching(self._spec, program, outline(closed, Where()))
 
 
 class _Watching(Instrument):
     """Puts in what `watch` was asked for."""
 
-    def __init__(self, spec: _Spec, items: Sequence[Item]) -> None:
-        self._spec = spec
+    def __init__(self, spec: _Spec, program: Program, items: Sequence[Item]) -> None:
+        self._spec, self._program = spec, program
         self._primitives: dict[tuple[int, ...], Item] = {}
         self._loops: dict[str, Item] = {}
         for item in items:
@@ -261,8 +247,12 @@ class _Watching(Instrument):
             stacklevel=2,
         )
 
-    def start(self) -> State:
-        return jnp.bool_(False) if self._spec.nan else ()
+    def start(self, args: Sequence[Any]) -> State:
+        """Whether the alarm has been raised, and which arguments were bad from the start."""
+        if not self._spec.nan:
+            return ()
+        bad = [any_bad([x], (), self._spec.inf) for x in args]
+        return jnp.bool_(False), jnp.array(bad, bool)
 
     def names(self, eqn: JaxprEqn) -> bool:
         return self._spec.names(eqn)
@@ -298,13 +288,14 @@ class _Watching(Instrument):
         if not self._spec.nan or (where.path and not self._spec.selects(str(where))):
             return state
         source = self._loops[str(where)].source if where.path else Source()
-        block = Block(body.jaxpr, where, source)
-        carried = body.args[body.first_carried :][: body.carried]
-        bad = any_bad(body.outs, carried, self._spec.inf)
-        args = [jnp.asarray(x) for x in body.args]
+        carry = slice(body.first_carried, body.first_carried + body.carried)
+        block = Block(body.jaxpr, where, source, carry, self._program, self._spec.inf)
+        bad = any_bad(body.outs, body.args[carry], self._spec.inf)
+        alarmed, arguments = state
+        given = [arguments, *(jnp.asarray(x) for x in body.args)]
         meta = Meta((NAN,), rare=True, about=block)
-        emit((Entry({str(block.number): args}, {}, bad & ~state, meta),))
-        return state | bad
+        emit((Entry({str(block.number): given}, {}, bad & ~alarmed, meta),))
+        return alarmed | bad, arguments
 
     def _emit(self, data: dict[str, Any], line: str) -> None:
         if data:

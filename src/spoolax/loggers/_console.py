@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import math
+import re
 import threading
 import time
 from typing import Any, TextIO
@@ -12,6 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._extras import load
+from .._watch.bar import screen
 from ._history import History
 from ._protocol.frequency import EverySeconds, Frequency, Schedule
 from ._protocol.record import Record, scalar
@@ -21,13 +23,21 @@ from ._protocol.writer import Viewer, WritingLogger
 
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 64  # Points of a curve.
-NUMBERS = 62  # Columns of the terminal that are not for names or curves.
+SHORTEST, LONGEST = 8, 32  # Columns of the terminal for a curve.
+# Columns of the table and their widths, which do not depend on the numbers, or it would jump about.
+# Where there is no room, the last ones are left out. Names get at least `NARROW`, in several lines.
+COLUMNS = {"now": 11, "change": 8, "lowest": 10, "highest": 10}
+NARROW = 24
+GAP = 3  # Between two columns.
 WIDE = 30  # A curve that spans more than this factor is drawn on a logarithmic scale.
 LINE_EVERY = 1.0  # Seconds between lines, if the output is not a terminal and `every` is not given.
 
 
 class ConsoleLogger(WritingLogger):
     """Shows a live table: every value, its change, its curve, and how many steps run per second.
+
+    With `total`, there is a bar, and the time that is left. Progress bars of programs that run
+    meanwhile are shown below the table, which leaves out columns where the terminal is narrow.
 
     The curve covers the whole run, on a logarithmic scale if the value spans more than a factor of
     30; the change is since the last point of the curve. Arrays are shown as their mean. If the
@@ -38,7 +48,8 @@ class ConsoleLogger(WritingLogger):
         every: A number of steps, or a frequency.
         view: Takes what to show out of the state.
         title: What to write above the table.
-        total: The number of steps of the run, to show how many of them are done.
+        total: The number of steps of the run, to show how many of them are done, and how long the
+            rest will take.
         file: Where to print, by default standard output.
 
     Examples:
@@ -66,22 +77,44 @@ class ConsoleLogger(WritingLogger):
         self._values: dict[str, History] = {}
         self._others: dict[str, str] = {}  # What is not a number.
         self._pace: collections.deque[tuple[float, float]] = collections.deque(maxlen=64)
+        self._first: int | None = None
+        self._at = -1  # The last step.
         self._guard = threading.Lock()  # A thread of rich draws the table.
+
+    @property
+    def file(self) -> TextIO:
+        """Where it prints."""
+        return self._console.file  # type: ignore[no-any-return]
 
     def open(self) -> None:
         """Start showing the table."""
-        console = load("rich.console", "ConsoleLogger", "console")
-        self._table, self._text, live = (
-            load(f"rich.{name}", "ConsoleLogger", "console") for name in ("table", "text", "live")
-        )
-        self._console = console.Console(file=self._file)
+        self._rich = {
+            name: load(f"rich.{name}", "ConsoleLogger", "console")
+            for name in ("box", "console", "live", "progress_bar", "table", "text")
+        }
+        self._console = self._rich["console"].Console(file=self._file)
         self._live = None
         self._begun = time.monotonic()
         if self._console.is_terminal:
-            self._live = live.Live(
+            self._live = self._rich["live"].Live(
                 console=self._console, get_renderable=self._draw, refresh_per_second=8
             )
+            screen.open(self)  # It draws progress bars as well.
             self._live.__enter__()
+
+    def log(self, state: Any, step: int) -> None:
+        """Show what the view takes out of a state."""
+        self._first = step if self._first is None else self._first
+        self._at = max(self._at, step)
+        super().log(state, step)
+
+    def skipped(self, steps: int) -> None:
+        """Count steps whose state is not needed."""
+        self._at += steps
+
+    def print_above(self, line: str) -> None:
+        """Print a line above the table."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def write(self, record: Record) -> None:
         """Add a record to the table, or print it."""
@@ -107,7 +140,8 @@ class ConsoleLogger(WritingLogger):
     def close(self, error: BaseException | None) -> None:
         """Show the last values."""
         if self._live is not None:
-            self._live.__exit__(None, None, None)
+            with screen.closing(self):
+                self._live.__exit__(None, None, None)
         for record in self._unprinted.values():
             self._print(record)
 
@@ -116,52 +150,106 @@ class ConsoleLogger(WritingLogger):
         return PrefixedLogger(self, run.name)
 
     def _print(self, record: Record) -> None:
-        line = f"step {record.step}  {record.line()}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.print_above(f"step {record.step}  {record.line()}")
 
     def _draw(self) -> Any:
+        width = self._console.width
         with self._guard:
-            title = self._text.Text(f"{self._title}   {self._status()}".strip())
-            table = self._table.Table(title=title)
-            room = self._console.width - NUMBERS
-            names = min(max(map(len, self._values), default=0), max(16, room - 8))
-            table.add_column("", no_wrap=True, overflow="ellipsis", max_width=names)
-            for column in ("now", "change", "lowest", "highest"):
-                table.add_column(column, justify="right", no_wrap=True)
-            table.add_column("course", no_wrap=True)
-            for name, history in self._values.items():
-                course = max(8, min(32, room - names))
-                table.add_row(self._text.Text(name), *_cells(history, course))
-            for name, value in self._others.items():
-                table.add_row(self._text.Text(name), self._text.Text(value))
+            parts = [self._status()]
+            if self._values or self._others:
+                parts.append(self._draw_table(width))
+        bars = [bar.line(width - 1) for bar in screen.bars_in(self)]
+        return self._rich["console"].Group(*parts, *map(self._rich["text"].Text, bars))
+
+    def _draw_table(self, width: int) -> Any:
+        text = self._rich["text"].Text
+        rows = {name: _cells(history) for name, history in self._values.items()}
+        rows |= {name: [value, "", "", ""] for name, value in self._others.items()}
+        columns, longest = dict(COLUMNS), max(map(len, rows))
+
+        def left() -> int:
+            """The room for names and curves."""
+            return width - sum(GAP + size for size in columns.values()) - GAP - 2
+
+        while len(columns) > 1 and left() < longest + SHORTEST:
+            columns.popitem()
+        names = min(longest, max(NARROW, left() - SHORTEST))
+        course = max(SHORTEST, min(LONGEST, left() - names))
+        table = self._rich["table"].Table(box=self._rich["box"].SIMPLE_HEAD, pad_edge=False)
+        table.add_column("", no_wrap=True, width=names)
+        for title, size in columns.items():
+            table.add_column(title, justify="right", no_wrap=True, width=size)
+        table.add_column("course", no_wrap=True)
+        for name, (now, *others) in rows.items():
+            points = self._values[name].curve()[1] if name in self._values else []
+            style = "bold red" if now in ("nan", "inf", "-inf") else "bold"
+            cells = [text(now, style=style), *others[: len(columns) - 1]]
+            table.add_row(text(_folded(name, names)), *cells, sparkline(_squeezed(points, course)))
         return table
 
-    def _status(self) -> str:
+    def _status(self) -> Any:
+        """How far the run is, how long that took, and how long the rest will take."""
+        elapsed = _duration(time.monotonic() - self._begun)
         if not self._pace:
-            return "waiting for the first entry"
-        elapsed = time.monotonic() - self._begun
+            return self._line(f"compiling, or in the first step ... {elapsed}")
         (then, first), (now, step) = self._pace[0], self._pace[-1]
-        of = f" of {self._total}" if self._total else ""
-        text = f"step {step}{of}   {elapsed:.0f} s"
-        if now > then and step > first:
-            text += f"   {(step - first) / (now - then):.3g} steps/s"
-        return text
+        pace = (step - first) / (now - then) if now > then and step > first else 0.0
+        speed = f"   {pace:.3g} steps/s" if pace else ""
+        if not self._total:
+            return self._line(f"step {self._at}   {elapsed}{speed}")
+        done = min(self._done(), self._total)
+        left = (self._total - done) / pace if pace else 0.0
+        rest = f", {_duration(left)} left" if left else ""
+        text = f"{done / self._total:4.0%}   {done} of {self._total} steps   {elapsed}{rest}{speed}"
+        return self._line(text, done / self._total)
+
+    def _line(self, status: str, fraction: float | None = None) -> Any:
+        line = self._rich["table"].Table.grid(padding=(0, 2))
+        cells = [self._rich["text"].Text(self._title, style="bold")] if self._title else []
+        room = self._console.width - len(status) - 2 - (len(self._title) + 2) * bool(self._title)
+        if fraction is not None and room >= SHORTEST:
+            bar = self._rich["progress_bar"].ProgressBar
+            cells.append(bar(total=1.0, completed=fraction, width=min(room, LONGEST)))
+        line.add_row(*cells, self._rich["text"].Text(status, no_wrap=True, overflow="ellipsis"))
+        return line
+
+    def _done(self) -> int:
+        """How many steps are done. They may be counted from 1, or from where a run is resumed."""
+        first = self._first or 0
+        return self._at + 1 - (first if first == 1 or first >= (self._total or 0) else 0)
 
 
-def _cells(history: History, width: int) -> list[str]:
-    steps, values = history.curve()
-    del steps
+def _cells(history: History) -> list[str]:
+    values = history.curve()[1]
     before = values[-2] if len(values) > 1 else math.nan
     change = history.latest - before
-    now = _number(history.latest, 5)
     known = history.lowest <= history.highest
     return [
-        f"[bold]{now}[/]" if math.isfinite(history.latest) else f"[bold red]{now}[/]",
+        _number(history.latest, 5),
         "" if math.isnan(before) else f"{'+' if change >= 0 else ''}{_number(change, 2)}",
         _number(history.lowest, 4) if known else "",
         _number(history.highest, 4) if known else "",
-        sparkline(_squeezed(values, width)),
     ]
+
+
+def _folded(name: str, width: int) -> str:
+    """Break a name into lines, after a slash if there is one."""
+    lines = [""]
+    for part in re.findall("[^/]*/|[^/]+", name):
+        if len(lines[-1]) + len(part) > width and lines[-1].strip():
+            lines.append("  ")
+        lines[-1] += part
+        while len(lines[-1]) > width:
+            lines[-1:] = lines[-1][:width], f"  {lines[-1][width:]}"
+    return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
 
 
 def _number(x: float, digits: int) -> str:
@@ -171,10 +259,10 @@ def _number(x: float, digits: int) -> str:
 
 def _squeezed(values: list[float], most: int) -> list[float]:
     """As many values as there is room for, each the mean of neighbours."""
-    most = min(most, len(values))
+    most = min(most, len(values)) or 1
     edges = [round(i * len(values) / most) for i in range(most + 1)]
     parts = [values[a:b] for a, b in itertools.pairwise(edges)]
-    return [sum(part) / len(part) for part in parts]
+    return [sum(part) / len(part) for part in parts if part]
 
 
 def sparkline(values: list[float]) -> str:

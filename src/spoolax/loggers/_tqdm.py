@@ -7,12 +7,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+import jax
+
 from .._tap.host import host
 from .._tap.sinks import Sink
 from .._watch.bar import UPDATE_EVERY, Bar
 from ..errors import LogValueError
 from ._protocol.frequency import OncePerStep
 from ._protocol.logger import Logger
+from ._protocol.record import is_donated
 from ._protocol.runs import RunInfo
 from ._protocol.view import Copies, View
 
@@ -57,6 +60,8 @@ class TqdmLogger(Logger[Any]):
         self._position: int | None = None
         self._sink = Sink(self._show, owner=self)
         self._count, self._shown, self._forked = 0, 0.0, False
+        self._first: int | None = None  # The first step.
+        self._unshown: Any = None  # The last state, if it has not been shown.
         self._counts_as_step = OncePerStep()
 
     def __enter__(self) -> Self:
@@ -69,9 +74,11 @@ class TqdmLogger(Logger[Any]):
             return
         self._count += 1
         if self._count == self._total or self.wants(step):
-            self._shown = time.monotonic()
+            self._shown, self._unshown = time.monotonic(), None
             copies = self._copied_postfix(state)
             host.post(self._sink, (self._count, copies), copies.nbytes if copies else 0)
+        elif self._postfix is not None:
+            self._unshown = state
 
     def __exit__(
         self,
@@ -80,12 +87,17 @@ class TqdmLogger(Logger[Any]):
         trace: TracebackType | None,
     ) -> None:
         if self._count or not self._forked:
-            self._bar.update(self._count)
+            state, self._unshown = self._unshown, None
+            lost = state is None or any(map(is_donated, jax.tree.leaves(state)))
+            self._show((self._count, None if lost else self._copied_postfix(state)))
             self._bar.close()
 
     def wants(self, step: int) -> bool:
         """Say whether it is time to update the bar, or this is the last step."""
-        return step + 1 == self._total or time.monotonic() - self._shown >= UPDATE_EVERY
+        if self._first is None:
+            self._first = step  # A run that is resumed does not begin with 0.
+        is_last = self._total in (step + 1, step + 1 - self._first)
+        return is_last or time.monotonic() - self._shown >= UPDATE_EVERY
 
     def skipped(self, steps: int) -> None:
         """Advance the bar by steps whose state is not needed."""
