@@ -5,6 +5,7 @@ message says what is wrong, why, and what to do.
 """
 
 __all__ = [
+    "ArgumentChangedWarning",
     "LogFileError",
     "LogTypeError",
     "LogValueError",
@@ -102,6 +103,21 @@ class NothingSelectedWarning(UserWarning):
         ...     _ = spoolax.spool(lambda x: spoolax.log({"loss": x}), "lost")(1.0)
         >>> caught[0].category.__name__
         'NothingSelectedWarning'
+    """
+
+
+class ArgumentChangedWarning(UserWarning):
+    """Issued when a function changes an argument in place, and the caller's does not change.
+
+    Examples:
+        >>> import spoolax, warnings
+        >>> def f(state):
+        ...     state["x"] = state["x"] + 1
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = spoolax.watch_nan(f)({"x": 1.0})
+        >>> print(caught[0].message)
+        `f` changes its argument `state` in place, but only in a copy: ...
     """
 
 
