@@ -8,6 +8,7 @@ changes the caller's own. Other objects are left alone, as `jax.jit` does, but n
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,18 @@ def has_objects(tree: Any) -> bool:
     )
 
 
+def unbound(f: Callable[..., Any]) -> tuple[Callable[..., Any], Any]:
+    """Return the function inside a method, a callable object or a partial, and what is bound."""
+    if isinstance(f, functools.partial):
+        function, (args, kwargs) = unbound(f.func)
+        return function, ((*args, *f.args), {**kwargs, **f.keywords})
+    if is_object(getattr(f, "__self__", None)):
+        return f.__func__, ((f.__self__,), {})  # type: ignore[attr-defined]
+    if is_object(f):
+        return type(f).__call__, ((f,), {})
+    return f, ((), {})
+
+
 class Call:
     """A call with objects that the function may change. It stands in for a program."""
 
@@ -47,15 +60,30 @@ class Call:
 
     def call(self, leaves: Any, *how: Any) -> Any:
         del leaves  # They are in the objects.
-        nnx = sys.modules["flax.nnx"]
-        with nnx.update_context(CONTEXT):
-            program, leaves = self._find(nnx.to_tree(self._arguments, ctxtag=CONTEXT))
+        with sys.modules["flax.nnx"].update_context(CONTEXT):
+            program, leaves = self._find(_taken_apart(self._arguments, CONTEXT))
             return program.call(leaves, *how)
 
 
-def put_together(arguments: Any) -> Any:
+def put_together(arguments: Any, context: str | None = CONTEXT, inner: bool | None = True) -> Any:
     """Make the objects that a function is traced with."""
-    return sys.modules["flax.nnx"].from_tree(arguments, ctxtag=CONTEXT, is_inner=True)
+
+    def merge(context: Any, path: Any, prefix: Any, leaf: Any) -> Any:
+        del path, prefix
+        return context.unflatten(leaf.graphdef, *leaf.states)
+
+    nnx = sys.modules["flax.nnx"]
+    return nnx.from_tree(arguments, ctxtag=context, is_inner=inner, merge_fn=merge)
+
+
+def _taken_apart(tree: Any, context: str | None) -> Any:
+    nnx = sys.modules["flax.nnx"]
+
+    def split(context: Any, path: Any, prefix: Any, leaf: Any) -> Any:
+        del path, prefix
+        return nnx.NodeStates.from_split(*context.flatten(leaf, with_paths=False))
+
+    return nnx.to_tree(tree, ctxtag=context, split_fn=split)
 
 
 @jax.tree_util.register_dataclass
@@ -63,8 +91,7 @@ def put_together(arguments: Any) -> Any:
 class Changed:
     """What a function returned, and its arguments, with the objects in them taken apart."""
 
-    arguments: Any
-    out: Any
+    everything: Any
     context: str | None = dataclasses.field(metadata={"static": True})
 
     @classmethod
@@ -72,14 +99,12 @@ class Changed:
         """Take apart what a function was given, if anything, and what it returned."""
         context = CONTEXT if in_call else None
         objects = [one for one in jax.tree.leaves(arguments, is_leaf=is_object) if is_object(one)]
-        nnx = sys.modules["flax.nnx"]
-        return cls(*nnx.to_tree((objects, out), ctxtag=context), context)
+        return cls(_taken_apart((objects, out), context), context)
 
     def apply(self) -> Any:
         """Change the caller's objects, and return what the function returned."""
-        nnx = sys.modules["flax.nnx"]
         inner = False if self.context else None
-        return nnx.from_tree((self.arguments, self.out), ctxtag=self.context, is_inner=inner)[1]
+        return put_together(self.everything, self.context, inner)[1]
 
 
 class Watched:
@@ -103,13 +128,11 @@ class Watched:
         }
         if changed:
             names = " and ".join(f"`{name}`" for name in changed)
-            example = next(iter(changed))
             warn(
                 f"`{self._name}` changes its argument {names} in place, but only in a copy: "
                 "spoolax traces a function with copies of its arguments, as `jax.jit` does, so "
-                f"yours stays as it was. Return what has changed, as in `{example} = "
-                f"{self._name}({example})`, or wrap `jax.jit({self._name})` if this is what you "
-                "want.",
+                "yours stays as it was. Return what has changed instead. If this is what you "
+                f"want, wrap `jax.jit({self._name})`, which means the same and does not warn.",
                 ArgumentChangedWarning,
             )
 
@@ -140,7 +163,8 @@ def _containers(tree: Any) -> list[Any]:
 
 
 def _contents(node: Any) -> tuple[list[Any], Any]:
-    return jax.tree.flatten(node, is_leaf=lambda part: part is not node)
+    parts, structure = jax.tree.flatten(node, is_leaf=lambda part: part is not node)
+    return parts, structure
 
 
 def _same(one: tuple[list[Any], Any], other: tuple[list[Any], Any]) -> bool:

@@ -230,17 +230,46 @@ class Programs:
         )
 
 
-def programs_of(f: Callable[..., Any], options: Any, make: Callable[..., Program]) -> Programs:
+def programs_of(
+    f: Callable[..., Any], options: Any, make: Callable[..., Program]
+) -> Programs | _Bound:
     """Return the programs of a function, the same ones for the same function and options.
 
     So `spool(f)(x)` in a loop compiles once, as `jax.jit(f)(x)` does.
     """
     if not callable(f):
         raise LogTypeError(f"spoolax can listen to functions only, not to {f!r}.")
+    function, bound = in_place.unbound(f)
+    if in_place.has_objects(bound):
+        return _Bound(f, programs_of(function, options, make), *_mark_numbers_static(bound))
     return _programs.get(f, options, lambda reference: Programs(reference, make))
 
 
 _programs: WeakCache[Programs] = WeakCache(methods=True)
+
+
+class _Bound:
+    """The programs of a method or partial, called with the objects that are bound to it.
+
+    Were those part of the function, their values would be constants of its programs.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], programs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.source = lambda: f
+        self._programs, self._args, self._kwargs = programs, args, kwargs
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+        return self._programs.find((*self._args, *args), {**self._kwargs, **kwargs})  # type: ignore[no-any-return]
+
+
+def _mark_numbers_static(bound: Any) -> Any:
+    def mark(leaf: Any) -> Any:
+        is_array = isinstance(leaf, (jax.Array, jax.Ref, np.ndarray, np.generic))
+        return leaf if is_array or in_place.is_object(leaf) else _Static(leaf)
+
+    return jax.tree.map(mark, bound, is_leaf=in_place.is_object)
 
 
 class _Kind:

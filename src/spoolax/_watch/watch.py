@@ -25,7 +25,13 @@ from .._tap.sinks import reports
 from .._tap.tap import Tapped, checked_sink, print_entry
 from .._walk.meaning import Body, State
 from .._walk.places import Where
-from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
+from ..errors import (
+    LogTypeError,
+    LogValueError,
+    NothingSelectedWarning,
+    StopRun,
+    UnsupportedError,
+)
 from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, any_bad, blocks, explain
 from .outline import Item, Source, address_matches, as_tree, outline, reaches
@@ -301,6 +307,12 @@ class _Watching(Instrument):
         block = Block(body.jaxpr, where, source)
         carried = body.args[body.first_carried :][: body.carried]
         bad = any_bad(body.outs, carried, self._spec.inf)
+        if any(isinstance(x, jax.Ref) for x in body.args):
+            raise UnsupportedError(
+                "The first NaN cannot be looked for in a program that changes arrays in place "
+                "(`jax.Ref`): it is found by running an iteration again, with what it was given. "
+                "Pass arrays and return what they become, or `watch` without `nan=True`."
+            )
         args = [jnp.asarray(x) for x in body.args]
         meta = Meta((NAN,), rare=True, about=block)
         emit((Entry({str(block.number): args}, {}, bad & ~state, meta),))
