@@ -18,6 +18,7 @@ __all__ = [
     "StorageError",
     "TrackerError",
     "UnboundedLogError",
+    "UnheardLogWarning",
     "UnsentWarning",
     "UnsupportedError",
     "WebhookError",
@@ -94,7 +95,7 @@ class UnboundedLogError(SpoolaxError, ValueError):
 
 
 class NothingSelectedWarning(UserWarning):
-    """Issued when a filter selects nothing that a function logs, or nothing to watch.
+    """Issued when a listener gets nothing: nothing is logged, or a filter selects none of it.
 
     Examples:
         >>> import spoolax, warnings
@@ -103,6 +104,15 @@ class NothingSelectedWarning(UserWarning):
         ...     _ = spoolax.spool(lambda x: spoolax.log({"loss": x}), "lost")(1.0)
         >>> caught[0].category.__name__
         'NothingSelectedWarning'
+    """
+
+
+class UnheardLogWarning(UserWarning):
+    """Issued when nobody listens to a `log` call, though a logger is open in the same block.
+
+    Examples:
+        >>> issubclass(UnheardLogWarning, UserWarning)
+        True
     """
 
 

@@ -50,6 +50,11 @@ class Program:
         self._pending: tuple[Any, Any, Any] | None = None
         self._plain_outputs = True  # They are what the user gets.
 
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What the user wants to be listened to."""
+        return self._f()  # type: ignore[no-any-return]
+
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Return the outputs of the traced function, and what else there is to return."""
         raise NotImplementedError

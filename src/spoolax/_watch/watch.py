@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,6 +24,7 @@ from .._tap.sinks import reports
 from .._tap.tap import Tapped, checked_sink, print_entry
 from .._walk.meaning import Body, State
 from .._walk.places import Where
+from .._warn import warn
 from ..errors import (
     LogTypeError,
     LogValueError,
@@ -259,12 +259,11 @@ class _Watching(Instrument):
         if spec.nan or self._primitives or (loops and (spec.carry or spec.outputs)):
             return
         there = sorted({str(item.eqn.primitive) for item in items if not item.is_loop})
-        warnings.warn(
+        warn(
             f"Nothing is watched: {spec} selects nothing. The loops of this program are "
             f"{sorted(self._loops)}, and its primitives are {there}. "
             "`spoolax.primitives(f, *args)` shows where they are.",
             NothingSelectedWarning,
-            stacklevel=2,
         )
 
     def start(self) -> State:
