@@ -27,6 +27,8 @@ def warn_of_silence(
     f: Callable[..., Any], closed: Jaxpr, found: Iterable[Nodes], options: Options
 ) -> None:
     """Warn if a listener gets nothing of what a function logs, and say why."""
+    if () in (options.argnames, options.tags):  # That nothing is selected is intended.
+        return
     all_entries = [entry for nodes in found for entry in entries(nodes)]
     there = [e for e in all_entries if not any(t.startswith(_OURS) for t in e.meta.tags)]
     if any(options.selects(key, entry) for entry in there for key in entry.data):
