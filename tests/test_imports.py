@@ -21,6 +21,7 @@ ORDER = [
     "errors",
     "_lazy",
     "_extras",
+    "_warn",
     "_weak_cache",
     "_jax",
     "_packing",

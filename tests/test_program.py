@@ -1,5 +1,6 @@
 """Calling a spooled function: what is compiled when, and what may be an argument."""
 
+import dataclasses
 import functools
 import gc
 import threading
@@ -14,7 +15,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spoolax
-from spoolax.errors import LogTypeError, UnsupportedError
+from spoolax.errors import ArgumentChangedWarning, LogTypeError, UnsupportedError
 
 
 def counted(f):
@@ -391,3 +392,106 @@ def test_logs_can_be_spooled_under_every_transformation_of_a_user():
     slope, logs = jax.grad(spoolax.spool(f), has_aux=True)(0.5)
     np.testing.assert_allclose(slope, jax.grad(f)(0.5), rtol=1e-6)
     np.testing.assert_allclose(logs["c"], plain["c"], rtol=1e-6)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Point:
+    x: float
+
+
+def assign(state):
+    state["x"] = state["x"] + 1
+    spoolax.log(state)
+
+
+def append(value, *, rows):
+    rows.append(value)
+    spoolax.log({"value": value})
+
+
+def take(value, queue):
+    spoolax.log({"value": value + queue["inner"].pop()})
+    return value
+
+
+def move(point):
+    point.x = point.x + 1
+    spoolax.log({"x": point.x})
+
+
+CHANGING = {
+    "state": lambda listen: listen(assign)({"x": 1.0}),
+    "rows": lambda listen: listen(append)(1.0, rows=[]),
+    "queue": lambda listen: listen(take)(1.0, {"inner": [2.0, 3.0]}),
+    "point": lambda listen: listen(move)(Point(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_an_argument_that_is_changed_in_a_copy_is_named(name, unoptimized):
+    """The caller's own stays as it was, as under jit, but a plain function would change it."""
+    call = CHANGING[name]
+    for listen in (spoolax.spool, lambda f: spoolax.tap(f, lambda logs: None), spoolax.watch_nan):
+        with pytest.warns(ArgumentChangedWarning, match=f"its argument `{name}` in") as caught:
+            call(listen)
+        assert caught[0].filename == __file__
+        call(lambda f, listen=listen: listen(jax.jit(f)))  # Says that this is what is wanted.
+
+
+def test_a_changed_argument_that_is_returned_is_not_lost(unoptimized):
+    """Nor is one that a function copies before it changes it."""
+
+    def returned(state, other):
+        state["x"] = state["x"] + 1
+        other["rows"].append(state["x"])
+        spoolax.log({"x": state["x"]})
+        return {"states": [state], "rows": other["rows"]}
+
+    out, _ = spoolax.spool(returned)({"x": 1.0}, {"rows": []})
+    assert out == {"states": [{"x": 2.0}], "rows": [2.0]}
+
+    def copied(state):
+        state = dict(state)
+        state["x"] = state["x"] + 1
+        spoolax.log(state)
+        return state["x"]
+
+    assert spoolax.spool(copied)({"x": 1.0})[0] == 2.0
+
+
+def accumulate(total, n):
+    def body(i):
+        total[...] = total[...] + i
+        spoolax.log({"i": i})
+        return i + 1
+
+    def step(x, _):
+        total[...] = total[...] + x
+        spoolax.log({"x": x})
+        return x + 1, None
+
+    lax.scan(step, jnp.int32(0), None, length=1000)
+    return lax.while_loop(lambda i: i < n, body, 0)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_arrays_that_are_changed_in_place_are_changed(jitted, unoptimized):
+    """A `jax.Ref` is an argument like an array: one program for all of them."""
+    f = counted(jax.jit(accumulate) if jitted else accumulate)
+    alone = jax.new_ref(jnp.int32(0))
+    jax.jit(accumulate)(alone, 5)
+    listeners = (
+        lambda f: spoolax.spool(f, capacity=1000),
+        lambda f: spoolax.tap(f, lambda logs: None),
+        lambda f: spoolax.watch(f, lambda logs: None),
+    )
+    for listen in listeners:
+        f.calls = 0
+        for g in (listen(f), listen(f), jax.jit(listen(f))):
+            total = jax.new_ref(jnp.int32(0))
+            g(total, 5)
+            assert total[...] == alone[...]
+        assert f.calls == 2
+    with pytest.raises(UnsupportedError, match=r"`jax.Ref`.*Pass arrays"):
+        spoolax.watch_nan(f)(jax.new_ref(jnp.int32(0)), 5)

@@ -5,6 +5,7 @@ message says what is wrong, why, and what to do.
 """
 
 __all__ = [
+    "ArgumentChangedWarning",
     "LogFileError",
     "LogTypeError",
     "LogValueError",
@@ -17,6 +18,7 @@ __all__ = [
     "StorageError",
     "TrackerError",
     "UnboundedLogError",
+    "UnheardLogWarning",
     "UnsentWarning",
     "UnsupportedError",
     "WebhookError",
@@ -93,7 +95,7 @@ class UnboundedLogError(SpoolaxError, ValueError):
 
 
 class NothingSelectedWarning(UserWarning):
-    """Issued when a filter selects nothing that a function logs, or nothing to watch.
+    """Issued when a listener gets nothing: nothing is logged, or a filter selects none of it.
 
     Examples:
         >>> import spoolax, warnings
@@ -102,6 +104,30 @@ class NothingSelectedWarning(UserWarning):
         ...     _ = spoolax.spool(lambda x: spoolax.log({"loss": x}), "lost")(1.0)
         >>> caught[0].category.__name__
         'NothingSelectedWarning'
+    """
+
+
+class UnheardLogWarning(UserWarning):
+    """Issued when nobody listens to a `log` call, though a logger is open in the same block.
+
+    Examples:
+        >>> issubclass(UnheardLogWarning, UserWarning)
+        True
+    """
+
+
+class ArgumentChangedWarning(UserWarning):
+    """Issued when a function changes an argument in place, and the caller's does not change.
+
+    Examples:
+        >>> import spoolax, warnings
+        >>> def f(state):
+        ...     state["x"] = state["x"] + 1
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = spoolax.watch_nan(f)({"x": 1.0})
+        >>> print(caught[0].message)
+        `f` changes its argument `state` in place, but only in a copy: ...
     """
 
 

@@ -26,6 +26,11 @@ def is_driver(f: Any) -> bool:
     return getattr(f, "__spoolax_driver__", False) is True
 
 
+def is_driven() -> bool:
+    """Say whether a driver is running."""
+    return bool(_wraps.get())
+
+
 @contextlib.contextmanager
 def listening_around(wrap: Wrap) -> Iterator[None]:
     """Wrap the programs that run inside this context."""

@@ -8,6 +8,7 @@ it from the host's answer.
 
 from __future__ import annotations
 
+import _signal  # What `signal` wraps, without its enums, which take longer than all of the rest.
 import functools
 import os
 import signal
@@ -41,7 +42,7 @@ class interruptible:
     def __enter__(self) -> None:
         if (
             threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            and _signal.getsignal(_signal.SIGINT) is signal.default_int_handler
         ):
             self._outermost = sys._getframe(1)
             self._heard()  # What rang before is of no concern.
@@ -49,11 +50,11 @@ class interruptible:
             self._rings = others == -1
             if not self._rings:
                 signal.set_wakeup_fd(others)
-            signal.signal(signal.SIGINT, self._handle)
+            _signal.signal(_signal.SIGINT, self._handle)
 
     def __exit__(self, *error: object) -> None:
         if self._outermost is not None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _signal.signal(_signal.SIGINT, signal.default_int_handler)
             self._outermost = None
         if self._rings:
             signal.set_wakeup_fd(-1)

@@ -20,8 +20,9 @@ from .._jax.primitives import Jaxpr, open_jaxpr, static_arguments
 from .._log.primitive import listening
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError
+from . import in_place
 
-DYNAMIC = (jax.Array, jax.core.Tracer, np.ndarray, np.generic, int, float, complex)
+DYNAMIC = (jax.Array, jax.Ref, jax.core.Tracer, np.ndarray, np.generic, int, float, complex)
 
 
 class Program:
@@ -33,15 +34,27 @@ class Program:
 
     extra = 0
 
-    def __init__(self, f: Callable[..., Any], tree: Any, static: dict[int, Any], traced: bool):
-        self.traced = traced
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        tree: Any,
+        static: dict[int, Any],
+        traced: bool,
+        apart: bool,
+    ) -> None:
+        self.traced, self._apart = traced, apart  # Objects among the arguments are taken apart.
         self._f, self._tree, self._static = f, tree, static  # `f` is a weak reference.
         self._jitted: Any = None
         self._donated: dict[Any, tuple[int, ...]] = {}
         self._variants: dict[tuple[int, ...], Any] = {}
         self._ready = False  # It has run before, and returns what the user gets.
         self._pending: tuple[Any, Any, Any] | None = None
-        self._static_outputs = False
+        self._plain_outputs = True  # They are what the user gets.
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What the user wants to be listened to."""
+        return self._f()  # type: ignore[no-any-return]
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         """Return the outputs of the traced function, and what else there is to return."""
@@ -62,11 +75,11 @@ class Program:
         if self._ready:  # Asked after the call, which may have traced something else.
             return out, more
         self._pending = None
-        if self._static_outputs:
-            out = jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one)
-        else:
+        if self._plain_outputs:
             self._ready = True
-        return out, more
+            return out, more
+        out = jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one)
+        return out.apply() if isinstance(out, in_place.Changed) else out, more
 
     def _variant(self, leaves: Sequence[Any]) -> Callable[..., Any]:
         """Find or make the jitted function that donates what these arguments should."""
@@ -123,9 +136,16 @@ class Program:
             args, kwargs = jax.tree.map(
                 _Static.unwrap, jax.tree.unflatten(self._tree, full), is_leaf=_Static.is_one
             )
-            out = jax.tree.map(self._wrap_output, f(*args, **kwargs))
+            if self._apart:
+                args, kwargs = in_place.put_together((args, kwargs))
+            watched = in_place.Watched(f, args, kwargs)
+            out = f(*args, **kwargs)
+            watched.warn_of_changes(out)
+            if self._apart or in_place.has_objects(out):
+                out = in_place.Changed.by((args, kwargs), out, self._apart)
+                self._plain_outputs, self._ready = False, False
             outs: list[Any]
-            outs, out_tree = jax.tree.flatten(out)
+            outs, out_tree = jax.tree.flatten(jax.tree.map(self._wrap_output, out))
             return outs
 
         flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spoolax")
@@ -145,7 +165,7 @@ class Program:
     def _wrap_output(self, leaf: Any) -> Any:
         if isinstance(leaf, (*DYNAMIC, bool)):
             return leaf
-        self._static_outputs, self._ready = True, False
+        self._plain_outputs, self._ready = False, False
         return _Static(leaf)
 
 
@@ -155,9 +175,15 @@ class RetryError(Exception):
 
 def trace_call(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Jaxpr:
     """Trace a function as it would be for a call with these arguments."""
-    program, leaves = Programs(lambda: f, Program).find(args, kwargs)
-    closed, _ = program._trace(leaves)
-    return closed
+    program, leaves = Programs(lambda: f, _Traced).find(args, kwargs)
+    return program.call(leaves)
+
+
+class _Traced(Program):
+    """A program that is not run."""
+
+    def call(self, leaves: Sequence[Any]) -> Jaxpr:
+        return self._trace(leaves)[0]
 
 
 class _DonatesOtherwiseError(Exception):
@@ -182,18 +208,31 @@ class Programs:
             return program, args
         if self._static_numbers or self._static_names:
             args, kwargs = self._mark_static(args, kwargs)
-        leaves, tree = tracing.flatten((args, kwargs))
+        if any(map(in_place.is_object, (*args, *kwargs.values()))):
+            return self._in_place((args, kwargs)), ()
+        return self._find((args, kwargs))
+
+    def _in_place(self, arguments: Any) -> in_place.Call:
+        return in_place.Call(functools.partial(self._find, apart=True), arguments)
+
+    def _find(self, arguments: Any, *, apart: bool = False) -> tuple[Any, Sequence[Any]]:
+        """The same, for arguments of any structure; objects of nnx may have been taken apart."""
+        leaves, tree = tracing.flatten(arguments)
         signature = (tree, *map(type, leaves))
         kind = self._kinds.get(signature)
         if kind is None:
-            kind = self._kinds[signature] = _Kind(signature[1:])
+            has_objects = not apart and in_place.has_objects(arguments)
+            kind = self._kinds[signature] = _Kind(signature[1:], has_objects)
+        if kind.has_objects:
+            return self._in_place(arguments), ()
         static = _checked_hashable(tuple(leaves[i] for i in kind.static))
         traced = kind.traced or not tracing.trace_is_clean()
         program = kind.programs.get((static, traced))
         if program is None:
             given = dict(zip(kind.static, static, strict=True))
-            program = self._make(self.source, tree, given, traced)
+            program = self._make(self.source, tree, given, traced, apart)
             kind.programs[static, traced] = program
+            args, kwargs = arguments
             if not (kwargs or static or traced) and list(map(id, leaves)) == list(map(id, args)):
                 self._flat[signature[1:]] = program
         if static:
@@ -209,23 +248,53 @@ class Programs:
         )
 
 
-def programs_of(f: Callable[..., Any], options: Any, make: Callable[..., Program]) -> Programs:
+def programs_of(
+    f: Callable[..., Any], options: Any, make: Callable[..., Program]
+) -> Programs | _Bound:
     """Return the programs of a function, the same ones for the same function and options.
 
     So `spool(f)(x)` in a loop compiles once, as `jax.jit(f)(x)` does.
     """
     if not callable(f):
         raise LogTypeError(f"spoolax can listen to functions only, not to {f!r}.")
+    function, bound = in_place.unbound(f)
+    if in_place.has_objects(bound):
+        return _Bound(f, programs_of(function, options, make), *_mark_numbers_static(bound))
     return _programs.get(f, options, lambda reference: Programs(reference, make))
 
 
 _programs: WeakCache[Programs] = WeakCache(methods=True)
 
 
+class _Bound:
+    """The programs of a method or partial, called with the objects that are bound to it.
+
+    Were those part of the function, their values would be constants of its programs.
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], programs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.source = lambda: f
+        self._programs, self._args, self._kwargs = programs, args, kwargs
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+        return self._programs.find((*self._args, *args), {**self._kwargs, **kwargs})  # type: ignore[no-any-return]
+
+
+def _mark_numbers_static(bound: Any) -> Any:
+    def mark(leaf: Any) -> Any:
+        is_array = isinstance(leaf, (jax.Array, jax.Ref, np.ndarray, np.generic))
+        return leaf if is_array or in_place.is_object(leaf) else _Static(leaf)
+
+    return jax.tree.map(mark, bound, is_leaf=in_place.is_object)
+
+
 class _Kind:
     """Calls with arguments of the same structure and Python types."""
 
-    def __init__(self, types: tuple[type, ...]) -> None:
+    def __init__(self, types: tuple[type, ...], has_objects: bool) -> None:
+        self.has_objects = has_objects
         self.static = tuple(
             i for i, t in enumerate(types) if not issubclass(t, DYNAMIC) or issubclass(t, bool)
         )

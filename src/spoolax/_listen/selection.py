@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from .._log.entry import Entry, Loop, Node, Nodes, entries, map_entries
+from .._log.entry import Entry, Loop, Node, Nodes, map_entries
 from .._log.primitive import listening
-from ..errors import NothingSelectedWarning
 from .options import Options
 
 
@@ -51,23 +49,3 @@ def left_over(nodes: Nodes, options: Options) -> Nodes:
     not_ours = restrict(nodes, lambda k, e: is_heard(e) and not options.selects(k, e))
     shared = restrict(nodes, lambda k, e: bool(e.meta.listeners) and options.selects(k, e))
     return not_ours + map_entries(close, shared)
-
-
-def warn_of_nothing(found: Iterable[Nodes], options: Options) -> None:
-    """Warn if a filter selects nothing of what is logged."""
-    there = [entry for nodes in found for entry in entries(nodes)]
-    filtered = options.argnames or options.tags
-    if not there or not filtered or any(options.selects(k, e) for e in there for k in e.data):
-        return
-    keys = sorted({key for entry in there for key in entry.data})
-    tags = sorted({tag for entry in there for tag in entry.meta.tags})
-    asked = ", ".join(
-        f"{name}={value!r}"
-        for name, value in (("argnames", options.argnames), ("tags", options.tags))
-        if value is not None
-    )
-    warnings.warn(
-        f"Nothing is collected: {asked} selects none of the keys {keys} with tags {tags}.",
-        NothingSelectedWarning,
-        stacklevel=2,
-    )

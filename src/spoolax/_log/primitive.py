@@ -20,6 +20,7 @@ from .._jax.rule_tables import lower_evaluated, register
 from .._logdict.logdict import LogDict
 from .arguments import check_step, checked_data, checked_tags
 from .entry import Entry, Listener, Loop, Meta, Node, Nodes, entries
+from .unheard import nobody_listens
 
 listening = jax.make_user_context(default_value=None)
 
@@ -70,7 +71,9 @@ def log(
     tags = checked_tags(tags)
     for name, value in steps.items():
         check_step(name, value)
-    if listening.value is not None and jax.tree.leaves(named):
+    if listening.value is None:
+        nobody_listens(sys._getframe(1))
+    elif jax.tree.leaves(named):
         frame = sys._getframe(1)
         meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
         given = {key: value for key, value in named.items() if jax.tree.leaves(value)}

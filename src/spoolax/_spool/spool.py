@@ -14,7 +14,7 @@ from .._listen.drivers import is_driver, listening_around
 from .._listen.interrupts import interruptible
 from .._listen.keys import keys_of
 from .._listen.programs import Program, RetryError, programs_of
-from .._listen.selection import warn_of_nothing
+from .._listen.silence import warn_of_silence
 from .._listen.windows import KeyEntry
 from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
@@ -158,7 +158,7 @@ class _Spooled(Program):
         found = survey(closed)
         repeated = repetitions(found)
         once = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
-        warn_of_nothing((nodes for nodes, _ in once), options)
+        warn_of_silence(self.function, closed, (nodes for nodes, _ in once), options)
         plans = {
             name: make_plan(key, options, self.traced)
             for name, key in keys_of(once, options).items()

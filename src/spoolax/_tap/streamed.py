@@ -18,7 +18,8 @@ import numpy as np
 from .._jax import arrays
 from .._jax.primitives import Jaxpr
 from .._listen.programs import Program
-from .._listen.selection import left_over, restrict, warn_of_nothing
+from .._listen.selection import left_over, restrict
+from .._listen.silence import warn_of_silence
 from .._log.entry import Entry, Nodes, map_entries
 from .._log.primitive import emit
 from .._walk.interpret import interpret
@@ -46,7 +47,8 @@ class Streamed(Program):
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
         found = survey(closed)
         if self.warns:
-            warn_of_nothing((nodes for nodes, _, _ in found), self._tap.options)
+            nodes = (nodes for nodes, _, _ in found)
+            warn_of_silence(self.function, closed, nodes, self._tap.options)
         if not self.traced:
             *args, begin = args
             return stream(closed, found, args, self._tap, begin, self._pace)

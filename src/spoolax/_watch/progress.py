@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TextIO, TypeVar
 
@@ -21,6 +20,7 @@ from .._tap.sinks import Sink
 from .._tap.tap import Tapped, checked_sink
 from .._walk.meaning import Body, State
 from .._walk.places import Where
+from .._warn import warn
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from .bar import FRACTION, Bar
 from .callables import name_of
@@ -144,11 +144,10 @@ class _Ticking(Instrument):
     def ended(self, body: Body, state: State, where: Where) -> State:
         _tick(END, jnp.int32(0))
         if not self._shown:
-            warnings.warn(
+            warn(
                 "There is no progress to show: the function contains no JAX loop, or `where` "
                 "selects none. `spoolax.primitives(f, *args)` lists them.",
                 NothingSelectedWarning,
-                stacklevel=2,
             )
         return state
 

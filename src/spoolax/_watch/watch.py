@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,7 +23,14 @@ from .._tap.sinks import reports
 from .._tap.tap import Tapped, checked_sink, print_entry
 from .._walk.meaning import Body, State
 from .._walk.places import Where
-from ..errors import LogTypeError, LogValueError, NothingSelectedWarning, StopRun
+from .._warn import warn
+from ..errors import (
+    LogTypeError,
+    LogValueError,
+    NothingSelectedWarning,
+    StopRun,
+    UnsupportedError,
+)
 from .given import Program
 from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, blocks, explain
@@ -239,12 +245,11 @@ class _Watching(Instrument):
         if spec.nan or self._primitives or (loops and (spec.carry or spec.outputs)):
             return
         there = sorted({str(item.eqn.primitive) for item in items if not item.is_loop})
-        warnings.warn(
+        warn(
             f"Nothing is watched: {spec} selects nothing. The loops of this program are "
             f"{sorted(self._loops)}, and its primitives are {there}. "
             "`spoolax.primitives(f, *args)` shows where they are.",
             NothingSelectedWarning,
-            stacklevel=2,
         )
 
     def start(self, args: Sequence[Any]) -> State:
@@ -288,6 +293,12 @@ class _Watching(Instrument):
         if not self._spec.nan or (where.path and not self._spec.selects(str(where))):
             return state
         source = self._loops[str(where)].source if where.path else Source()
+        if any(isinstance(x, jax.Ref) for x in body.args):
+            raise UnsupportedError(
+                "The first NaN cannot be looked for in a program that changes arrays in place "
+                "(`jax.Ref`): it is found by running an iteration again, with what it was given. "
+                "Pass arrays and return what they become, or `watch` without `nan=True`."
+            )
         carry = slice(body.first_carried, body.first_carried + body.carried)
         block = Block(body.jaxpr, where, source, carry, self._program, self._spec.inf)
         bad = any_bad(body.outs, body.args[carry], self._spec.inf)

@@ -7,6 +7,7 @@ method that calls that of its base class, through `super()`, is checked only onc
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..._log.unheard import logger_closed, logger_opened
 from ..._tap.host import host
 from ..._tap.sinks import failures, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
@@ -39,6 +41,7 @@ def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
             self._phase = "closed"
             raise
         self._phase = "open"
+        self._block = logger_opened(type(self).__name__, sys._getframe(1))
         return self if entered is None else entered
 
     return wrapped
@@ -117,6 +120,7 @@ def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
             return
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "closed"))
+        logger_closed(type(self).__name__, self._block)
         errors: list[BaseException] = []
 
         def attempt(act: Callable[..., Any], *args: Any) -> Any:

@@ -84,6 +84,7 @@ class Logger(Generic[LoopState]):
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     _phase: str  # "new", "opening", "open", "closing", "closed"
     _log_lock: LoggerLock
+    _block: Any  # Where it was opened.
     _runs: dict[int, Logger[Any]]  # By number.
     _vmaps: dict[int, int]  # By number, inside how many vmaps a run was opened.
     _numbers: itertools.count[int]
