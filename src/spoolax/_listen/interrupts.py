@@ -8,7 +8,8 @@ it from the host's answer.
 
 from __future__ import annotations
 
-import _signal  # What `signal` wraps, without its enums, which take longer than all of the rest.
+# What `signal` wraps, without its enums, which take longer than all of the rest.
+import _signal  # type: ignore[import-not-found]
 import functools
 import os
 import signal
