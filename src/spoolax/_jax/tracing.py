@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax._src import core, source_info_util
+from jax._src.source_info_util import Transform
 
 from .primitives import Jaxpr, JaxprEqn
 
@@ -40,9 +41,13 @@ def source_line(eqn: JaxprEqn) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
-def is_transposed(eqn: JaxprEqn) -> bool:
-    """Say whether an equation was made by transposing a function, as in the backward pass."""
-    return "transpose" in str(eqn.source_info.name_stack)
+def transpositions(eqn: JaxprEqn) -> int:
+    """How many backward passes an equation was made in, one inside the other.
+
+    Where it is inside another equation, those that the other was made in are not counted.
+    """
+    stack = eqn.source_info.name_stack.stack
+    return sum(isinstance(one, Transform) and one.name == "transpose" for one in stack)
 
 
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:

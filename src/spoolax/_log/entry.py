@@ -44,11 +44,14 @@ class Meta:
     # Who has claimed it, and whether others may have it too.
     listeners: tuple[Listener, ...] = ()
     taken: bool = False
+    backward: int = 0  # How many backward passes it is logged in, one inside the other.
     rare: bool = False  # It hardly ever happens, so it may call the host on its own.
     about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
     # Under `shard_map`: the devices along the outermost axis of lanes.
     devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     site: str = dataclasses.field(default="", compare=False)
+    # The `log` call in the user's code, the same whenever that runs. None: it is not one.
+    call: Any = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

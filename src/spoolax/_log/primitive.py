@@ -72,7 +72,9 @@ def log(
         check_step(name, value)
     if listening.value is not None and jax.tree.leaves(named):
         frame = sys._getframe(1)
-        meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        code, line = frame.f_code, frame.f_lineno
+        call = (code, frame.f_lasti)
+        meta = Meta(tags, bool(explicit), site=f"{code.co_filename}:{line}", call=call)
         given = {key: value for key, value in named.items() if jax.tree.leaves(value)}
         emit((jax.tree.map(jnp.asarray, Entry(given, steps, None, meta)),))
     return LogDict(named, steps={name: dict.fromkeys(named, at) for name, at in steps.items()})

@@ -23,7 +23,7 @@ from .._log.entry import Entry, Nodes, entries, map_entries
 from .._log.primitive import emit
 from .._walk.meaning import Meaning
 from .._walk.places import Where
-from .._walk.survey import without
+from .._walk.repetitions import without
 from . import buffer
 from .plan import Plan, SpoolOptions
 
@@ -83,7 +83,7 @@ class Collecting(Meaning):
         return restrict(due, lambda name, _: self._plans[name].stacked), state
 
     def deferred(self) -> Meaning:
-        return _Deferred(self._options)
+        return _Deferred(self._options, self._repeated)
 
     def iterated(self, state: Collected, where: Where) -> Collected:
         due, windows = self._windows.iterated(state.windows, where)
@@ -149,11 +149,11 @@ class Collecting(Meaning):
 class _Deferred(Meaning):
     """Passes on what anyone wants."""
 
-    def __init__(self, options: SpoolOptions) -> None:
-        self._options = options
+    def __init__(self, options: SpoolOptions, repeated: frozenset[Any]) -> None:
+        self._options, self._repeated = options, repeated
 
     def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
-        del where
+        nodes = without(nodes, where, self._repeated)
         return restrict(nodes, lambda k, e: self._options.selects(k, e) or is_heard(e)), state
 
     def deferred(self) -> Meaning:

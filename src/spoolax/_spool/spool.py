@@ -19,7 +19,8 @@ from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
 from .._walk.interpret import interpret
 from .._walk.places import Where
-from .._walk.survey import repetitions, survey, without
+from .._walk.repetitions import repetitions, without
+from .._walk.survey import survey
 from .assemble import assemble, only_real, with_spilled
 from .collect import Collecting
 from .plan import Plan, SpoolOptions, make_plan
