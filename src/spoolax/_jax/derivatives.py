@@ -40,12 +40,14 @@ def jvp(
     look.defjvp(see, symbolic_zeros=True)
 
     def moved(*given: Any) -> tuple[Any, ...]:
-        return look(*function(*_filled(primals, moving, given)))
+        return look(*function(*_filled(primals, moving, given)))  # type: ignore[no-any-return]
 
     outs, out_tangents = jax.jvp(moved, [primals[i] for i in moving], [tangents[i] for i in moving])
     return list(outs), [
         zero_tangents(out) if not zero or is_zero else tangent
-        for out, tangent, is_zero in zip(outs, out_tangents, zero or [True] * len(outs), strict=True)
+        for out, tangent, is_zero in zip(
+            outs, out_tangents, zero or [True] * len(outs), strict=True
+        )
     ]
 
 

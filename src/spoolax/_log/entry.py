@@ -121,6 +121,19 @@ def entries(nodes: Sequence[Node]) -> list[Entry]:
     ]
 
 
+def calls(entry: Entry) -> dict[str, Any]:
+    """By key, what the `log` call of an entry is known by, whenever it runs."""
+    meta = entry.meta
+    skip = len(meta.times) + len(meta.lanes)
+
+    def known_by(key: str, value: Any) -> Any:
+        leaves, tree = jax.tree.flatten(value)
+        types = tuple((leaf.shape[skip:], leaf.dtype) for leaf in leaves)
+        return meta.site, meta.call, meta.tags, key, tree, types
+
+    return {key: known_by(key, value) for key, value in entry.data.items()} if meta.call else {}
+
+
 def stacked(nodes: Sequence[Node], length: int, reverse: bool, name: str) -> Nodes:
     """Wrap what a scan stacked. Entries are in execution order, so a reverse scan is flipped."""
     if not nodes:

@@ -52,6 +52,7 @@ class Origin:
     time: float  # When it reached the host, as `time.time()`.
     tags: tuple[str, ...]
     site: str  # The line of the `log` call.
+    backward: bool = False  # Whether it was logged in a backward pass: `log_grad`, a `bwd` rule.
 
 
 class LogDict(dict[str, Any]):
@@ -90,6 +91,7 @@ class LogDict(dict[str, Any]):
         steps: Mapping[str, Mapping[str, Any]] | None = None,
         valid: Mapping[str, Any] | None = None,
         dropped: Mapping[str, Any] | None = None,
+        backward: Mapping[str, Any] | None = None,
         stacked: Iterable[str] = (),
     ) -> None:
         super().__init__(values)
@@ -97,6 +99,7 @@ class LogDict(dict[str, Any]):
         self.stacked = frozenset(stacked)
         self._valid = dict(valid or {})
         self._dropped = dict(dropped or {})
+        self._backward = dict(backward or {})
         self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
         self._origin: Origin | Callable[[], Origin | None] | None = None
 
@@ -120,6 +123,11 @@ class LogDict(dict[str, Any]):
     def dropped(self) -> dict[str, Any]:
         """How many entries of each key did not fit into `capacity`."""
         return {key: self._dropped.get(key, 0) for key in self}
+
+    @property
+    def backward(self) -> dict[str, Any]:
+        """Which entries of each key were logged in a backward pass, in the shape of `valid`."""
+        return {key: self.series(key).marks for key in self}
 
     @property
     def origin(self) -> Origin | None:
@@ -242,6 +250,7 @@ class LogDict(dict[str, Any]):
             key in self.stacked,
             lanes,
             own,
+            self._backward.get(key),
         )
 
     def _all(self) -> dict[str, Series]:
@@ -265,6 +274,7 @@ def from_series(series: Mapping[str, Series]) -> LogDict:
         steps=steps,
         valid={key: one.valid for key, one in series.items() if one.valid is not None},
         dropped={key: one.dropped for key, one in series.items() if one.dropped is not None},
+        backward={key: one.backward for key, one in series.items() if one.backward is not None},
         stacked=(key for key, one in series.items() if one.stacked),
     )
     logs._axes = {key: (one.lanes, one.own) for key, one in series.items()}
@@ -298,15 +308,20 @@ class _Slicer:
 
 def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
     # Keys and steps keep their order, which JAX would lose with dictionaries.
-    children = (*logs.values(), tuple(logs.steps.values()), logs._valid, logs._dropped)
-    return children, (tuple(logs), tuple(logs.steps), logs.stacked, _Aside(logs._axes))
+    more = (tuple(logs.steps.values()), logs._valid, logs._dropped, logs._backward)
+    return (*logs.values(), *more), (
+        tuple(logs),
+        tuple(logs.steps),
+        logs.stacked,
+        _Aside(logs._axes),
+    )
 
 
 def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
     children, aux = _flatten(logs)
     names = [
         *map(jax.tree_util.DictKey, logs),
-        *map(jax.tree_util.GetAttrKey, ("steps", "valid", "dropped")),
+        *map(jax.tree_util.GetAttrKey, ("steps", "valid", "dropped", "backward")),
     ]
     return list(zip(names, children, strict=True)), aux
 
@@ -316,12 +331,13 @@ def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
     keys, names, stacked, aside = aux
     logs = LogDict.__new__(LogDict)
     dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
-    steps, valid, dropped = children[-3:]
+    steps, valid, dropped, backward = children[-4:]
     logs.__dict__ = {
         "steps": dict(zip(names, steps)) if names else {},  # noqa: B905 (they are as many)
         "stacked": stacked,
         "_valid": valid,
         "_dropped": dropped,
+        "_backward": backward,
         "_axes": aside.axes,
     }
     return logs

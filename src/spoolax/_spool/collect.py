@@ -61,6 +61,7 @@ class Collecting(Meaning):
     ) -> None:
         self._plans, self._options = plans, options
         self._repeated, self._receive = repeated, receive
+        self._stamps = any(STAMP in plan.key.steps for plan in plans.values())
         self._windows = Windows({name: plan.key for name, plan in plans.items()}, options)
 
     def start(self) -> Collected:
@@ -78,6 +79,8 @@ class Collecting(Meaning):
         nodes = without(nodes, where, self._repeated)
         emit(left_over(nodes, self._options))
         ours = restrict(nodes, self._options.selects)
+        if self._stamps:
+            ours = stamped(ours, lambda shape, value: jnp.full(shape, value))
         due, windows = self._windows.take(state.windows, ours, where)
         state = self._push(state._replace(windows=windows), due)
         return restrict(due, lambda name, _: self._plans[name].stacked), state
@@ -144,6 +147,21 @@ class Collecting(Meaning):
         wanted = None if entry.mask is None else jnp.any(entry.mask)
         pushed = buffer.push(state.buffers[name], one, wanted, plan.overflow, receive)
         return state._replace(buffers={**state.buffers, name: pushed})
+
+
+# Entries of a program that has a backward pass which logs have a step more, while they are
+# collected: whether they were logged there. No `log` call can have a step of this name.
+STAMP = "backward"
+
+
+def stamped(nodes: Nodes, make: Callable[[tuple[int, ...], bool], Any]) -> Nodes:
+    """Add that step, whose arrays are made from a shape and a value."""
+
+    def stamp(entry: Entry) -> Entry:
+        value = make((*entry.meta.times, *entry.meta.lanes), entry.meta.backward > 0)
+        return entry.replace(steps={**entry.steps, STAMP: value})
+
+    return map_entries(stamp, nodes)
 
 
 class _Deferred(Meaning):

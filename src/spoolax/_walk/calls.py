@@ -27,10 +27,12 @@ from .._jax.primitives import (
     remat_p,
     split,
 )
-from .._log.primitive import listening
+from .._log.primitive import listening, repeating
 from .interpret import interpret, rule_for
 from .meaning import Meaning, Outcome, Silent, State
 from .places import Where
+from .repetitions import all_calls
+from .survey import survey
 
 
 @rule_for(jit_p)
@@ -112,9 +114,11 @@ def _custom_jvp(
 def _custom_vjp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
+    function = Call.of(eqn).function
+
     @jax.custom_vjp
     def call(state: State, *args: Any) -> Outcome:
-        return interpret(Call.of(eqn).function, args, state, meaning, where)
+        return interpret(function, args, state, meaning, where)
 
     def forward(*given: Any) -> Any:
         state, *args = jax.custom_derivatives.custom_vjp_primal_tree_values(given)
@@ -126,7 +130,9 @@ def _custom_vjp(
         return (outs, state, nodes), pull_back
 
     def backward(pull_back: Any, cotangents: Any) -> Any:
-        return (None, *pull_back(cotangents[0]))
+        # Somebody further out may listen to the backward pass.
+        with repeating(repeating.value | all_calls(survey(function))):
+            return (None, *pull_back(cotangents[0]))
 
     call.defvjp(forward, backward, symbolic_zeros=True)
     return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]

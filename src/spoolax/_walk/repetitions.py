@@ -12,9 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
-from .._log.entry import Entry, Loop, Nodes, entries, map_entries
+from .._log.entry import Entry, Loop, Nodes, calls, entries, map_entries
 from .places import Where
 
 
@@ -42,7 +40,7 @@ def repetitions(found: Sequence[Found]) -> frozenset[Any]:
     Of the entries with one token, the first is the forward pass, whatever it is inside of.
     """
     seen: set[int] = set()
-    repeated = set()
+    repeated: set[Any] = set()
     depths: dict[Any, set[int]] = {}
     for nodes, where, again in found:
         for entry in entries(nodes):
@@ -51,21 +49,18 @@ def repetitions(found: Sequence[Found]) -> frozenset[Any]:
                 repeated.add((token, where))
             elif token is not None:
                 seen.add(token)
-            for _, call in calls(entry):
+            for call in calls(entry).values():
                 depths.setdefault(call, set()).add(entry.meta.backward)
     for call, there in depths.items():
         repeated.update((call, depth) for depth in there - {min(there)})
     return frozenset(repeated)
 
 
-def calls(entry: Entry) -> Iterator[tuple[str, Any]]:
-    """What identifies the `log` call of an entry, key by key."""
-    meta = entry.meta
-    skip = len(meta.times) + len(meta.lanes)
-    for key, value in entry.data.items() if meta.call else ():
-        leaves, tree = jax.tree.flatten(value)
-        types = tuple((leaf.shape[skip:], leaf.dtype) for leaf in leaves)
-        yield key, (meta.site, meta.call, meta.tags, key, tree, types)
+def all_calls(found: Sequence[Found]) -> frozenset[Any]:
+    """List the `log` calls that a program makes."""
+    return frozenset(
+        call for one in found for entry in entries(one.nodes) for call in calls(entry).values()
+    )
 
 
 def without(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Nodes:
@@ -80,7 +75,8 @@ def _kept(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Iterator[Entr
             if body:
                 yield Loop(body, node.label)
             continue
-        again = {key for key, call in calls(node) if (call, node.meta.backward) in repeated}
+        depth = node.meta.backward
+        again = [key for key, call in calls(node).items() if (call, depth) in repeated]
         if (node.meta.token, where) in repeated or len(again) == len(node.data):
             continue
         data = {key: value for key, value in node.data.items() if key not in again}

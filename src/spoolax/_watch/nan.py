@@ -48,7 +48,7 @@ class NanFound(LogDict):
     """
 
     primitive: str
-    backward: bool
+    backward: bool = False  # type: ignore[assignment]
     message: str
 
     def __str__(self) -> str:
