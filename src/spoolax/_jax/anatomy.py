@@ -17,6 +17,7 @@ import jax
 from .primitives import (
     Jaxpr,
     JaxprEqn,
+    Literal,
     Primitive,
     call_primitives,
     cond_p,
@@ -130,6 +131,25 @@ class While(Loop):
     def is_batched(self) -> bool:
         """Whether the test has an answer for each lane, as under `vmap`."""
         return bool(open_jaxpr(self.test)[0].outvars[0].aval.shape)
+
+    @property
+    def lane_flag(self) -> int | None:
+        """Which of the carried values says whether a lane goes on, if the body decides that itself.
+
+        So do the loops of equinox: their test is the same for all lanes, and the body keeps what
+        it has changed by `select_if_vmap(flag, new, old)`, which selects just if lanes differ.
+        """
+        jaxpr, _ = open_jaxpr(self.body)
+        carried = {var: i for i, var in enumerate(jaxpr.invars[self.body_consts :])}
+        for eqn in jaxpr.eqns:
+            first = eqn.invars[0] if eqn.invars else None
+            if isinstance(first, Literal) or first not in carried:
+                continue
+            if eqn.primitive.name == "select_if_vmap":
+                return carried[first]
+            if eqn.primitive.name == "copy":
+                carried[eqn.outvars[0]] = carried[first]
+        return None
 
     def params(self) -> dict[str, Any]:
         """The parameters of such a loop, for JAX's own rules."""

@@ -51,7 +51,7 @@ class Meta:
     devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     site: str = dataclasses.field(default="", compare=False)
     # The `log` call in the user's code, the same whenever that runs. None: it is not one.
-    call: Any = dataclasses.field(default=None, compare=False)
+    call: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
