@@ -53,3 +53,16 @@ def test_a_lane_whose_loop_has_ended_logs_nothing(kind, vmaps):
     values = logs["x"].reshape(-1, 3).T
     found = [value[valid].tolist() for value, valid in zip(values, lanes, strict=True)]
     assert found == [[1.0, 2.0, 4.0], [4.0], []]
+
+
+def test_a_spool_inside_vmap_keeps_what_each_lane_logged():
+    """Nothing is added to a lane whose loop has ended; entries that are folded stay as they are."""
+    xs = jnp.array([1.0, 4.0, 9.0])
+    _, logs = jax.vmap(spoolax.spool(doubled, capacity=4))(xs)
+    assert logs.valid["x"].sum(1).tolist() == [3, 1, 0]
+    assert logs["x"][0, :3].tolist() == [1.0, 2.0, 4.0]
+    assert logs["x"][1, 0] == 4.0
+    _, logs = jax.vmap(spoolax.spool(doubled, reduce="sum"))(xs)
+    assert logs["x"][:2].tolist() == [7.0, 4.0]
+    _, logs = jax.vmap(spoolax.spool(jax.grad(doubled), reduce="sum", argnames="x"))(xs)
+    assert logs["x"][:2].tolist() == [7.0, 4.0]

@@ -133,11 +133,12 @@ class While(Loop):
         return bool(open_jaxpr(self.test)[0].outvars[0].aval.shape)
 
     @property
-    def lane_flag(self) -> int | None:
-        """Which of the carried values says whether a lane goes on, if the body decides that itself.
+    def selection(self) -> tuple[int, Primitive] | None:
+        """How the body itself says which lanes go on, if it does.
 
-        So do the loops of equinox: their test is the same for all lanes, and the body keeps what
-        it has changed by `select_if_vmap(flag, new, old)`, which selects just if lanes differ.
+        So do the loops of equinox: under `vmap`, their test is the same for all lanes, and what the
+        body changes is `select_if_vmap(flag, new, old)`, which selects just if lanes differ.
+        Returns the number of the carried value that is the flag, and that primitive.
         """
         jaxpr, _ = open_jaxpr(self.body)
         carried = {var: i for i, var in enumerate(jaxpr.invars[self.body_consts :])}
@@ -146,7 +147,7 @@ class While(Loop):
             if isinstance(first, Literal) or first not in carried:
                 continue
             if eqn.primitive.name == "select_if_vmap":
-                return carried[first]
+                return carried[first], eqn.primitive
             if eqn.primitive.name == "copy":
                 carried[eqn.outvars[0]] = carried[first]
         return None

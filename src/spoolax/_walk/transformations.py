@@ -118,7 +118,7 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
         if loop.is_batched or not logs(eqn):
             return rule(axis_data, args, dims, **params)
         n_test, n_consts = loop.test_consts, loop.test_consts + loop.body_consts
-        lane_flag = loop.lane_flag
+        selection = loop.selection
 
         # The test moves into the body, so that the entries of both can be masked by its outcome.
         test_consts, body_consts, init = split(args, n_test, loop.body_consts)
@@ -130,7 +130,7 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
 
         def advance(*args: Any) -> list[Any]:
             test_consts, body_consts, (flag, *carried) = split(args, n_test, loop.body_consts)
-            goes_on = flag if lane_flag is None else flag & carried[lane_flag]
+            goes_on = flag if selection is None else flag & carried[selection[0]]
             new, _, _ = interpret(loop.body, [*body_consts, *carried], goes_on, _Masked(), Where())
             return [*ask(flag, *test_consts, *new), *new]
 
