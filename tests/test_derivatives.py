@@ -264,6 +264,37 @@ def test_derivatives_of_derivatives_repeat_nothing(listen):
 
 
 @pytest.mark.parametrize("listen", [collected, streamed])
+def test_a_rule_inside_a_rule_is_no_repetition(listen):
+    """What a backward rule logs counts wherever that runs: also in another backward rule."""
+
+    @jax.custom_vjp
+    def same(x):
+        return x
+
+    def backward(_, g):
+        spoolax.log({"g": g})
+        return (g,)
+
+    same.defvjp(lambda x: (x, None), backward)
+
+    @jax.custom_vjp
+    def doubled(x):
+        return 2.0 * same(x)
+
+    def runs_again(x, g):
+        return jax.vjp(lambda x: 2.0 * same(x), x)[1](g)
+
+    doubled.defvjp(lambda x: (2.0 * x, x), runs_again)
+
+    def f(x):
+        return same(doubled(x))
+
+    assert marked(listen(jax.grad(f), 1.0)) == {"g": ([1.0, 2.0], [True] * 2)}
+    slope_of_slope = functools.partial(jax.jvp, jax.grad(f), tangents=(1.0,))
+    assert marked(listen(slope_of_slope, (1.0,))) == {"g": ([1.0, 2.0], [True] * 2)}
+
+
+@pytest.mark.parametrize("listen", [collected, streamed])
 def test_one_key_may_be_of_both_passes(listen):
     """Each of its entries says which it is from."""
 

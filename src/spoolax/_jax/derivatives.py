@@ -43,11 +43,10 @@ def jvp(
         return look(*function(*_filled(primals, moving, given)))  # type: ignore[no-any-return]
 
     outs, out_tangents = jax.jvp(moved, [primals[i] for i in moving], [tangents[i] for i in moving])
+    is_zero = zero or [True] * len(outs)  # Nobody looks if all of them are.
     return list(outs), [
-        zero_tangents(out) if not zero or is_zero else tangent
-        for out, tangent, is_zero in zip(
-            outs, out_tangents, zero or [True] * len(outs), strict=True
-        )
+        zero_tangents(out) if z else tangent
+        for out, tangent, z in zip(outs, out_tangents, is_zero, strict=True)
     ]
 
 

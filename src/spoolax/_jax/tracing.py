@@ -41,13 +41,15 @@ def source_line(eqn: JaxprEqn) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
-def transpositions(eqn: JaxprEqn) -> int:
-    """How many backward passes an equation was made in, one inside the other.
+def passes(eqn: JaxprEqn) -> str:
+    """Say in which passes of derivatives an equation was made, the outermost first.
 
-    Where it is inside another equation, those that the other was made in are not counted.
+    "f" is a forward pass, "b" a backward pass. Where it is inside another equation, those that
+    the other was made in are left out.
     """
     stack = eqn.source_info.name_stack.stack
-    return sum(isinstance(one, Transform) and one.name == "transpose" for one in stack)
+    names = (one.name for one in stack if isinstance(one, Transform))
+    return "".join({"jvp": "f", "transpose": "b"}.get(name, "") for name in names)
 
 
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:

@@ -30,7 +30,7 @@ class Key:
     mesh: Any  # The mesh that its type says it is sharded over, if any.
     lanes: tuple[int, ...]
     site: str
-    backward: int  # How many backward passes its entries are logged in, all of them.
+    backward: bool  # All of it is logged in backward passes.
     tags: tuple[str, ...] = ()
     calls: tuple[int, ...] = ()  # The `log` calls that it is in, by number.
     count: int = 0  # At most this many entries, if `unbounded` is false,
@@ -99,7 +99,7 @@ def _add(
         )
         new = (name, one, steps, tuple(node.steps), frozenset[str](), None, meta.lanes, meta.site)
         key = keys.setdefault(name, Key(*new, meta.backward))
-        key.backward = min(key.backward, meta.backward)
+        key.backward &= meta.backward
         key.calls += (call,)
         key.tags += tuple(tag for tag in meta.tags if tag not in key.tags)
         key.varying = key.varying.union(*map(varying_axes, jax.tree.leaves(node)))

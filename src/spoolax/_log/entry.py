@@ -44,7 +44,8 @@ class Meta:
     # Who has claimed it, and whether others may have it too.
     listeners: tuple[Listener, ...] = ()
     taken: bool = False
-    backward: int = 0  # How many backward passes it is logged in, one inside the other.
+    backward: bool = False  # It is logged in the backward pass of a derivative.
+    passes: str = dataclasses.field(default="", compare=False)  # See `tracing.passes`.
     rare: bool = False  # It hardly ever happens, so it may call the host on its own.
     about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
     # Under `shard_map`: the devices along the outermost axis of lanes.

@@ -158,7 +158,7 @@ def stamped(nodes: Nodes, make: Callable[[tuple[int, ...], bool], Any]) -> Nodes
     """Add that step, whose arrays are made from a shape and a value."""
 
     def stamp(entry: Entry) -> Entry:
-        value = make((*entry.meta.times, *entry.meta.lanes), entry.meta.backward > 0)
+        value = make((*entry.meta.times, *entry.meta.lanes), entry.meta.backward)
         return entry.replace(steps={**entry.steps, STAMP: value})
 
     return map_entries(stamp, nodes)

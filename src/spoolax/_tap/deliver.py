@@ -205,7 +205,7 @@ def _origin(piece: Piece, row: int | slice, run: Run, when: float) -> Origin:
         time=when,
         tags=meta.tags,
         site=meta.site,
-        backward=bool(meta.backward),
+        backward=meta.backward,
     )
 
 
@@ -232,7 +232,7 @@ def _compatible(pieces: Sequence[Piece]) -> list[list[Piece]]:
     for piece in pieces:
         leaves, tree = jax.tree.flatten((piece.data, piece.steps))
         types = ((leaf.shape[1:], leaf.dtype) for leaf in leaves)
-        kind = (tree, *types, piece.meta.lanes, bool(piece.meta.backward))
+        kind = (tree, *types, piece.meta.lanes, piece.meta.backward)
         groups.setdefault(kind, []).append(piece)
     return list(groups.values())
 

@@ -2,8 +2,9 @@
 
 JAX runs checkpointed functions again, and derivative rules may do the same with anything: the
 backward rule of equinox's checkpointed loop runs the body of the loop. A `log` call in a backward
-pass is such a repetition if the same call, with the same keys, tags and types, is there outside of
-it too. All others are what only the backward pass does; they are marked.
+pass is such a repetition if the same call, with the same key, tags and types, is made outside of
+backward passes too, or, where there are derivatives of derivatives, in the forward pass that
+belongs to it. All others are what only the backward pass does; they are marked.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ def marked(nodes: Nodes, where: Where) -> Nodes:
     """Mark what is logged in a backward pass."""
 
     def mark(entry: Entry) -> Entry:
-        depth = max(entry.meta.backward, where.backward)
-        return entry.replace(meta=dataclasses.replace(entry.meta, backward=depth))
+        # It may have been marked before, in a part of this program.
+        both = (entry.meta.passes, where.passes)
+        passes = max(both, key=lambda one: (one.count("b"), len(one)))
+        meta = dataclasses.replace(entry.meta, passes=passes, backward="b" in passes)
+        return entry.replace(meta=meta)
 
-    return map_entries(mark, nodes) if where.backward else nodes
+    return map_entries(mark, nodes) if where.passes else nodes
 
 
 def repetitions(found: Sequence[Found]) -> frozenset[Any]:
@@ -41,7 +45,7 @@ def repetitions(found: Sequence[Found]) -> frozenset[Any]:
     """
     seen: set[int] = set()
     repeated: set[Any] = set()
-    depths: dict[Any, set[int]] = {}
+    made: dict[Any, set[str]] = {}
     for nodes, where, again in found:
         for entry in entries(nodes):
             token = entry.meta.token
@@ -50,10 +54,24 @@ def repetitions(found: Sequence[Found]) -> frozenset[Any]:
             elif token is not None:
                 seen.add(token)
             for call in calls(entry).values():
-                depths.setdefault(call, set()).add(entry.meta.backward)
-    for call, there in depths.items():
-        repeated.update((call, depth) for depth in there - {min(there)})
+                made.setdefault(call, set()).add(entry.meta.passes)
+    for call, places in made.items():
+        repeated.update(
+            (call, one) for one in places if any(_repeats(one, other) for other in places)
+        )
     return frozenset(repeated)
+
+
+def _repeats(passes: str, others: str) -> bool:
+    """Say whether a `log` call in some passes repeats the same call in others.
+
+    It does if it is in a backward pass and the other is in none, or in the forward pass that
+    belongs to it.
+    """
+    if "b" not in others:
+        return "b" in passes
+    pairs = zip(passes, others, strict=False)
+    return next((pair for pair in pairs if pair[0] != pair[1]), None) == ("b", "f")
 
 
 def all_calls(found: Sequence[Found]) -> frozenset[Any]:
@@ -75,8 +93,8 @@ def _kept(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Iterator[Entr
             if body:
                 yield Loop(body, node.label)
             continue
-        depth = node.meta.backward
-        again = [key for key, call in calls(node).items() if (call, depth) in repeated]
+        passes = node.meta.passes
+        again = [key for key, call in calls(node).items() if (call, passes) in repeated]
         if (node.meta.token, where) in repeated or len(again) == len(node.data):
             continue
         data = {key: value for key, value in node.data.items() if key not in again}

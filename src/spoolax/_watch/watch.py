@@ -308,7 +308,7 @@ class _Watching(Instrument):
 
     def _emit(self, data: dict[str, Any], source: Source) -> None:
         if data:
-            meta = Meta((WATCHED,), backward=int(source.backward), site=source.line)
+            meta = Meta((WATCHED,), backward=source.backward, site=source.line)
             emit((Entry(data, {}, None, meta),))
 
 
