@@ -165,7 +165,7 @@ def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:
             "stacked": frozenset(),
             "_valid": {} if piece.mask is None else dict.fromkeys(keys, piece.mask[row].copy()),
             "_dropped": {},
-            "_backward": marks,
+            "_backward": dict(marks),
             "_axes": axes,
             "_origin": functools.partial(_origin, piece, row, run, when),
         }

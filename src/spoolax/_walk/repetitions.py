@@ -32,8 +32,8 @@ def marked(nodes: Nodes, where: Where) -> Nodes:
         # It may have been marked before, in a part of this program.
         both = (entry.meta.passes, where.passes)
         passes = max(both, key=lambda one: (one.count("b"), len(one)))
-        meta = dataclasses.replace(entry.meta, passes=passes, backward="b" in passes)
-        return entry.replace(meta=meta)
+        backward = entry.meta.backward or "b" in passes
+        return entry.replace(meta=dataclasses.replace(entry.meta, passes=passes, backward=backward))
 
     return map_entries(mark, nodes) if where.passes else nodes
 
