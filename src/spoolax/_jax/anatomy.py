@@ -17,6 +17,7 @@ import jax
 from .primitives import (
     Jaxpr,
     JaxprEqn,
+    Literal,
     Primitive,
     call_primitives,
     cond_p,
@@ -130,6 +131,26 @@ class While(Loop):
     def is_batched(self) -> bool:
         """Whether the test has an answer for each lane, as under `vmap`."""
         return bool(open_jaxpr(self.test)[0].outvars[0].aval.shape)
+
+    @property
+    def selection(self) -> tuple[int, Primitive] | None:
+        """How the body itself says which lanes go on, if it does.
+
+        So do the loops of equinox: under `vmap`, their test is the same for all lanes, and what the
+        body changes is `select_if_vmap(flag, new, old)`, which selects just if lanes differ.
+        Returns the number of the carried value that is the flag, and that primitive.
+        """
+        jaxpr, _ = open_jaxpr(self.body)
+        carried = {var: i for i, var in enumerate(jaxpr.invars[self.body_consts :])}
+        for eqn in jaxpr.eqns:
+            first = eqn.invars[0] if eqn.invars else None
+            if isinstance(first, Literal) or first not in carried:
+                continue
+            if eqn.primitive.name == "select_if_vmap":
+                return carried[first], eqn.primitive
+            if eqn.primitive.name == "copy":
+                carried[eqn.outvars[0]] = carried[first]
+        return None
 
     def params(self) -> dict[str, Any]:
         """The parameters of such a loop, for JAX's own rules."""

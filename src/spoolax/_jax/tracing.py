@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import core, source_info_util
+from jax._src.source_info_util import Transform
 
 from .primitives import Jaxpr, JaxprEqn
 
@@ -49,9 +50,15 @@ def source_line(eqn: JaxprEqn) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
-def is_transposed(eqn: JaxprEqn) -> bool:
-    """Say whether an equation was made by transposing a function, as in the backward pass."""
-    return "transpose" in str(eqn.source_info.name_stack)
+def passes(eqn: JaxprEqn) -> str:
+    """Say in which passes of derivatives an equation was made, the outermost first.
+
+    "f" is a forward pass, "b" a backward pass. Where it is inside another equation, those that
+    the other was made in are left out.
+    """
+    stack = eqn.source_info.name_stack.stack
+    names = (one.name for one in stack if isinstance(one, Transform))
+    return "".join({"jvp": "f", "transpose": "b"}.get(name, "") for name in names)
 
 
 def trace(function: Callable[..., Any], avals: Sequence[Any]) -> Jaxpr:

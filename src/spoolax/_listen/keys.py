@@ -30,6 +30,7 @@ class Key:
     mesh: Any  # The mesh that its type says it is sharded over, if any.
     lanes: tuple[int, ...]
     site: str
+    backward: bool  # All of it is logged in backward passes.
     tags: tuple[str, ...] = ()
     calls: tuple[int, ...] = ()  # The `log` calls that it is in, by number.
     count: int = 0  # At most this many entries, if `unbounded` is false,
@@ -96,9 +97,9 @@ def _add(
         one, steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[skip:], x.dtype), (value, node.steps)
         )
-        key = keys.setdefault(
-            name, Key(name, one, steps, tuple(node.steps), frozenset(), None, meta.lanes, meta.site)
-        )
+        new = (name, one, steps, tuple(node.steps), frozenset[str](), None, meta.lanes, meta.site)
+        key = keys.setdefault(name, Key(*new, meta.backward))
+        key.backward &= meta.backward
         key.calls += (call,)
         key.tags += tuple(tag for tag in meta.tags if tag not in key.tags)
         key.varying = key.varying.union(*map(varying_axes, jax.tree.leaves(node)))

@@ -180,7 +180,7 @@ class Windows:
             }
             _, steps, count = reduced[names[0]]
             steps = {name: steps[name] for name in key.step_names}
-            meta = Meta(key.tags, lanes=key.lanes, site=key.site)
+            meta = Meta(key.tags, lanes=key.lanes, backward=key.backward, site=key.site)
             made += (Entry(data, steps, None if names[0] in sure else count > 0, meta),)
         return made
 

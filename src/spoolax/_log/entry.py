@@ -44,11 +44,15 @@ class Meta:
     # Who has claimed it, and whether others may have it too.
     listeners: tuple[Listener, ...] = ()
     taken: bool = False
+    backward: bool = False  # It is logged in the backward pass of a derivative.
+    passes: str = dataclasses.field(default="", compare=False)  # See `tracing.passes`.
     rare: bool = False  # It hardly ever happens, so it may call the host on its own.
     about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
     # Under `shard_map`: the devices along the outermost axis of lanes.
     devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     site: str = dataclasses.field(default="", compare=False)
+    # The `log` call in the user's code, the same whenever that runs. None: it is not one.
+    call: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +120,19 @@ def entries(nodes: Sequence[Node]) -> list[Entry]:
         for node in nodes
         for entry in ([node] if isinstance(node, Entry) else entries(node.body))
     ]
+
+
+def calls(entry: Entry) -> dict[str, Any]:
+    """By key, what the `log` call of an entry is known by, whenever it runs."""
+    meta = entry.meta
+    skip = len(meta.times) + len(meta.lanes)
+
+    def known_by(key: str, value: Any) -> Any:
+        leaves, tree = jax.tree.flatten(value)
+        types = tuple((leaf.shape[skip:], leaf.dtype) for leaf in leaves)
+        return meta.site, meta.call, meta.tags, key, tree, types
+
+    return {key: known_by(key, value) for key, value in entry.data.items()} if meta.call else {}
 
 
 def stacked(nodes: Sequence[Node], length: int, reverse: bool, name: str) -> Nodes:

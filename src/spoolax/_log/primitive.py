@@ -19,10 +19,12 @@ from .._jax.primitives import JaxprEqn, Primitive
 from .._jax.rule_tables import lower_evaluated, register
 from .._logdict.logdict import LogDict
 from .arguments import check_step, checked_data, checked_tags
-from .entry import Entry, Listener, Loop, Meta, Node, Nodes, entries
+from .entry import Entry, Listener, Loop, Meta, Node, Nodes, calls, entries
 from .unheard import nobody_listens
 
 listening = jax.make_user_context(default_value=None)
+# The `log` calls of a function whose backward rule is running. Of those, it is a repetition.
+repeating = jax.make_user_context(default_value=frozenset())
 
 
 class LogEffect(jax.debug.DebugEffect):  # type: ignore[misc]
@@ -75,9 +77,16 @@ def log(
         nobody_listens(sys._getframe(1))
     elif jax.tree.leaves(named):
         frame = sys._getframe(1)
-        meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        code, line = frame.f_code, frame.f_lineno
+        call = (code, frame.f_lasti)
+        meta = Meta(tags, bool(explicit), site=f"{code.co_filename}:{line}", call=call)
         given = {key: value for key, value in named.items() if jax.tree.leaves(value)}
-        emit((jax.tree.map(jnp.asarray, Entry(given, steps, None, meta)),))
+        entry = jax.tree.map(jnp.asarray, Entry(given, steps, None, meta))
+        if repeating.value:
+            new = [key for key, call in calls(entry).items() if call not in repeating.value]
+            entry = entry.replace(data={key: entry.data[key] for key in new})
+        if entry.data:
+            emit((entry,))
     return LogDict(named, steps={name: dict.fromkeys(named, at) for name, at in steps.items()})
 
 

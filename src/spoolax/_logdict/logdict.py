@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -53,6 +52,7 @@ class Origin:
     time: float  # When it reached the host, as `time.time()`.
     tags: tuple[str, ...]
     site: str  # The line of the `log` call.
+    backward: bool = False  # Whether it was logged in a backward pass: `log_grad`, a `bwd` rule.
 
 
 class LogDict(dict[str, Any]):
@@ -94,6 +94,7 @@ class LogDict(dict[str, Any]):
         steps: Mapping[str, Mapping[str, Any]] | None = None,
         valid: Mapping[str, Any] | None = None,
         dropped: Mapping[str, Any] | None = None,
+        backward: Mapping[str, Any] | None = None,
         stacked: Iterable[str] = (),
     ) -> None:
         super().__init__(values)
@@ -102,6 +103,7 @@ class LogDict(dict[str, Any]):
         self.stacked = frozenset(stacked)
         self._valid = dict(valid or {})
         self._dropped = dict(dropped or {})
+        self._backward = dict(backward or {})
         self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
         self._origin: Origin | Callable[[], Origin | None] | None = None
         if isinstance(values, LogDict):
@@ -110,6 +112,7 @@ class LogDict(dict[str, Any]):
             self.stacked = self.stacked or known.stacked
             self._valid = self._valid or known._valid
             self._dropped = self._dropped or known._dropped
+            self._backward = self._backward or known._backward
             self._axes = known._axes
 
     def __getattr__(self, name: str) -> dict[str, Any]:
@@ -132,6 +135,11 @@ class LogDict(dict[str, Any]):
     def dropped(self) -> dict[str, Any]:
         """How many entries of each key did not fit into `capacity`."""
         return {key: self._dropped.get(key, 0) for key in self}
+
+    @property
+    def backward(self) -> dict[str, Any]:
+        """Which entries of each key were logged in a backward pass, in the shape of `valid`."""
+        return {key: self.series(key).marks for key in self}
 
     @property
     def origin(self) -> Origin | None:
@@ -193,25 +201,21 @@ class LogDict(dict[str, Any]):
 
     def _set(self, key: str, one: Series) -> None:
         super().__setitem__(key, one.value)
-        self._know(key, one.steps, one.valid, one.dropped, one.stacked, one.axes)
+        self._know(key, one)
 
-    def _know(
-        self,
-        key: str,
-        steps: Mapping[str, Any] = MappingProxyType({}),
-        valid: Any = None,
-        dropped: Any = None,
-        stacked: bool = False,
-        axes: tuple[int, int | None] | None = None,
-    ) -> None:
-        """Replace what is known about a key."""
-        names = dict.fromkeys((*self.steps, *steps))
-        known = {name: _with(self.steps.get(name, {}), key, steps.get(name)) for name in names}
-        self.steps = {name: by_key for name, by_key in known.items() if by_key}
-        self.stacked = self.stacked | {key} if stacked else self.stacked - {key}
-        self._valid = _with(self._valid, key, valid)
-        self._dropped = _with(self._dropped, key, dropped)
-        self._axes = _with(self._axes, key, axes)
+    def _know(self, key: str, one: Series | None = None) -> None:
+        """Replace what is known about a key. None: it was removed."""
+        about = one or Series(None)
+        names = dict.fromkeys((*self.steps, *about.steps))
+        steps = {
+            name: _with(self.steps.get(name, {}), key, about.steps.get(name)) for name in names
+        }
+        self.steps = {name: by_key for name, by_key in steps.items() if by_key}
+        self.stacked = self.stacked | {key} if about.stacked else self.stacked - {key}
+        self._valid = _with(self._valid, key, about.valid)
+        self._dropped = _with(self._dropped, key, about.dropped)
+        self._backward = _with(self._backward, key, about.backward)
+        self._axes = _with(self._axes, key, None if one is None else one.axes)
 
     def __add__(self, other: LogDict) -> LogDict:
         """Concatenate in time: the entries of `other` come last."""
@@ -321,9 +325,14 @@ class LogDict(dict[str, Any]):
     def series(self, key: str) -> Series:
         """Return one key with its value, steps, mask and axes."""
         steps = {name: by_key[key] for name, by_key in self.steps.items() if key in by_key}
-        valid, dropped = self._valid.get(key), self._dropped.get(key)
         return Series(
-            self[key], steps, valid, dropped, key in self.stacked, *self._axes.get(key, (0, None))
+            self[key],
+            steps,
+            self._valid.get(key),
+            self._dropped.get(key),
+            key in self.stacked,
+            *self._axes.get(key, (0, None)),
+            self._backward.get(key),
         ).checked()
 
     def _all(self) -> dict[str, Series]:
@@ -347,6 +356,7 @@ def from_series(series: Mapping[str, Series]) -> LogDict:
         steps=steps,
         valid={key: one.valid for key, one in series.items() if one.valid is not None},
         dropped={key: one.dropped for key, one in series.items() if one.dropped is not None},
+        backward={key: one.backward for key, one in series.items() if one.backward is not None},
         stacked=(key for key, one in series.items() if one.stacked),
     )
     logs._axes = {key: one.axes for key, one in series.items()}
@@ -396,18 +406,18 @@ def _restored(values: dict[str, Any], about: dict[str, Any]) -> LogDict:
 
 def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
     # Keys and steps keep their order, which JAX would lose with dictionaries.
-    children = (*logs.values(), tuple(logs.steps.values()), logs._valid, logs._dropped)
+    more = (tuple(logs.steps.values()), logs._valid, logs._dropped, logs._backward)
     axes = logs._axes
     if len(axes) < len(logs):  # Before `vmap` adds axes, as nobody could tell them apart later.
         axes = {key: one.axes for key, one in logs._all().items()}
-    return children, (tuple(logs), tuple(logs.steps), logs.stacked, _Axes(axes))
+    return (*logs.values(), *more), (tuple(logs), tuple(logs.steps), logs.stacked, _Axes(axes))
 
 
 def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
     children, aux = _flatten(logs)
     names = [
         *map(jax.tree_util.DictKey, logs),
-        *map(jax.tree_util.GetAttrKey, ("steps", "valid", "dropped")),
+        *map(jax.tree_util.GetAttrKey, ("steps", "valid", "dropped", "backward")),
     ]
     return list(zip(names, children, strict=True)), aux
 
@@ -417,12 +427,13 @@ def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
     keys, names, stacked, axes = aux
     logs = LogDict.__new__(LogDict)
     dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
-    steps, valid, dropped = children[-3:]
+    steps, valid, dropped, backward = children[-4:]
     logs.__dict__ = {
         "steps": dict(zip(names, steps)) if names else {},  # noqa: B905 (they are as many)
         "stacked": stacked,
         "_valid": valid,
         "_dropped": dropped,
+        "_backward": backward,
         "_axes": axes.axes,
     }
     return logs

@@ -30,6 +30,7 @@ class Series:
     stacked: bool = False
     lanes: int = 0
     own: int | None = None  # The axes of one entry, in the first array. None: all but time.
+    backward: Any = None  # None: nothing is.
 
     def checked(self) -> Series:
         """The same, or a single entry if the arrays have lost axes, as by `jax.tree.map`."""
@@ -51,12 +52,17 @@ class Series:
     @property
     def mask(self) -> Any:
         """Which entries are real, in which lanes."""
-        dtype = getattr(self.valid, "dtype", None)
-        if dtype == np.bool_:
-            return self.valid
-        if dtype is not None and dtype != jax.dtypes.float0:  # After `jax.tree.map`.
-            return self.valid != 0
-        return np.ones(np.shape(self._first)[: self.axis + self.stacked + self.lanes], bool)
+        return _as_flags(self.valid, np.ones, self._entries)
+
+    @property
+    def marks(self) -> Any:
+        """Which entries were logged in a backward pass, as `mask` says which are real."""
+        return _as_flags(self.backward, np.zeros, self._entries)
+
+    @property
+    def _entries(self) -> tuple[int, ...]:
+        """The sizes of the axes in front of those of one entry."""
+        return np.shape(self._first)[: self.axis + self.stacked + self.lanes]
 
     @property
     def _first(self) -> Any:
@@ -91,9 +97,12 @@ class Series:
         return Series(value)
 
     def map(self, change: Callable[[Any], Any], **changes: Any) -> Series:
-        """Apply `change` to every array: values, steps and mask."""
-        value, steps, valid = jax.tree.map(change, (self.value, self.steps, self.valid))
-        return dataclasses.replace(self, value=value, steps=steps, valid=valid, **changes)
+        """Apply `change` to every array: values, steps, mask and marks."""
+        value, steps, valid, backward = jax.tree.map(
+            change, (self.value, self.steps, self.valid, self.backward)
+        )
+        new = {"value": value, "steps": steps, "valid": valid, "backward": backward}
+        return dataclasses.replace(self, **new, **changes)
 
     def with_time(self) -> Series:
         """Make a series of a single entry."""
@@ -140,14 +149,17 @@ class Series:
             )
         if a.valid is not None or b.valid is not None:
             a, b = (dataclasses.replace(s, valid=s.mask) for s in (a, b))
-        value, steps, valid = jax.tree.map(
+        if a.backward is not None or b.backward is not None:
+            a, b = (dataclasses.replace(s, backward=s.marks) for s in (a, b))
+        value, steps, valid, backward = jax.tree.map(
             lambda x, y: _concatenate(x, y, a.axis),
-            (a.value, a.steps, a.valid),
-            (b.value, b.steps, b.valid),
+            (a.value, a.steps, a.valid, a.backward),
+            (b.value, b.steps, b.valid, b.backward),
         )
         counts = [s.dropped for s in (a, b) if s.dropped is not None]
         dropped = sum(counts) if counts else None
-        return dataclasses.replace(a, value=value, steps=steps, valid=valid, dropped=dropped)
+        new = {"value": value, "steps": steps, "valid": valid, "backward": backward}
+        return dataclasses.replace(a, **new, dropped=dropped)
 
     def fold(self, how: reductions.How) -> Series:
         """Fold all entries into one."""
@@ -165,7 +177,17 @@ class Series:
             None if mask is None else jnp.any(mask, 0),
             self.dropped,
             own=np.ndim(series._first) - 1 - len(lanes),
+            backward=jax.tree.map(lambda x: folded(x, when), series.backward),
         )
+
+
+def _as_flags(given: Any, otherwise: Callable[..., Any], shape: tuple[int, ...]) -> Any:
+    dtype = getattr(given, "dtype", None)
+    if dtype == np.bool_:
+        return given
+    if dtype is not None and dtype != jax.dtypes.float0:  # After `jax.tree.map`.
+        return given != 0
+    return otherwise(shape, bool)
 
 
 def _types(series: Series) -> str:

@@ -70,7 +70,11 @@ def _describe(logs: LogDict, key: str) -> str:
     if len(leaves) > SHOWN:
         cells.append(f"and {len(leaves) - SHOWN} more arrays")
     notes = [f"{name} {_ends(at, one.mask)}".rstrip() for name, at in one.steps.items()]
-    for count, what in ((_total(logs.dropped[key]), "dropped"), (_invalid(one.mask), "invalid")):
+    for count, what in (
+        (_total(logs.dropped[key]), "dropped"),
+        (_invalid(one.mask), "invalid"),
+        (0 if one.backward is None else _total(one.marks & one.mask), "backward"),
+    ):
         if count:
             notes.append(f"{count} {what}")
     return (", ".join(cells) or repr(logs[key])) + (f"  ({', '.join(notes)})" if notes else "")

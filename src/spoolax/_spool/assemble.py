@@ -17,7 +17,7 @@ from .._listen.windows import KeyEntry, unraw
 from .._log.entry import Entry, Node, Nodes, mask_for, widen
 from .._logdict.logdict import LogDict, from_series
 from .._logdict.series import Series
-from .collect import Result
+from .collect import STAMP, Result
 from .plan import Plan
 
 
@@ -40,12 +40,13 @@ def assemble(
             dropped = lost if plan.overflow in ("first", "last", "thin") else None
         series[prefix + key] = Series(
             value,
-            {name: steps[name] for name in plan.key.step_names},
+            {name: steps[name] for name in plan.key.step_names if name != STAMP},
             valid,
             dropped,
             is_series,
             lanes=len(plan.key.lanes),
             own=len(jax.tree.leaves(plan.key.value)[0].shape) - len(plan.key.lanes),
+            backward=steps.get(STAMP),
         )
     return from_series(series)
 
@@ -97,11 +98,14 @@ def with_spilled(
     series = {key: logs.series(key) for key in logs}
     for key, chunks in spilled.items():
         one = series[key]
-        last = jax.device_get(KeyEntry(jax.tree.map(arrays.raw, one.value), one.steps, one.mask))
+        steps = one.steps if one.backward is None else {**one.steps, STAMP: one.backward}
+        last = jax.device_get(KeyEntry(jax.tree.map(arrays.raw, one.value), steps, one.mask))
         rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
         joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
         value = unraw(joined.value, plans[key].key.value)
-        series[key] = dataclasses.replace(one, value=value, steps=joined.steps, valid=joined.mask)
+        backward = joined.steps.pop(STAMP, None)
+        new = {"value": value, "steps": joined.steps, "valid": joined.mask, "backward": backward}
+        series[key] = dataclasses.replace(one, **new)
     return from_series(series)
 
 

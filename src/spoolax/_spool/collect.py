@@ -25,7 +25,7 @@ from .._log.entry import Entry, Nodes, entries, map_entries
 from .._log.primitive import emit
 from .._walk.meaning import Meaning
 from .._walk.places import Where
-from .._walk.survey import without
+from .._walk.repetitions import without
 from . import buffer
 from .plan import Plan, SpoolOptions
 
@@ -63,6 +63,7 @@ class Collecting(Meaning):
     ) -> None:
         self._plans, self._options = plans, options
         self._repeated, self._receive = repeated, receive
+        self._stamps = any(STAMP in plan.key.steps for plan in plans.values())
         self._windows = Windows({name: plan.key for name, plan in plans.items()}, options)
 
     def start(self) -> Collected:
@@ -80,12 +81,14 @@ class Collecting(Meaning):
         nodes = without(nodes, where, self._repeated)
         emit(left_over(nodes, self._options))
         ours = restrict(nodes, self._options.selects)
+        if self._stamps:
+            ours = stamped(ours, lambda shape, value: jnp.full(shape, value))
         due, windows = self._windows.take(state.windows, ours, where)
         state = self._push(state._replace(windows=windows), due)
         return restrict(due, lambda name, _: self._plans[name].stacked), state
 
     def deferred(self) -> Meaning:
-        return _Deferred(self._options)
+        return _Deferred(self._options, self._repeated)
 
     def iterated(self, state: Collected, where: Where) -> Collected:
         due, windows = self._windows.iterated(state.windows, where)
@@ -153,14 +156,29 @@ class Collecting(Meaning):
         return state._replace(buffers={**state.buffers, name: pushed})
 
 
+# Entries of a program that has a backward pass which logs have a step more, while they are
+# collected: whether they were logged there. No `log` call can have a step of this name.
+STAMP = "backward"
+
+
+def stamped(nodes: Nodes, make: Callable[[tuple[int, ...], bool], Any]) -> Nodes:
+    """Add that step, whose arrays are made from a shape and a value."""
+
+    def stamp(entry: Entry) -> Entry:
+        value = make((*entry.meta.times, *entry.meta.lanes), entry.meta.backward)
+        return entry.replace(steps={**entry.steps, STAMP: value})
+
+    return map_entries(stamp, nodes)
+
+
 class _Deferred(Meaning):
     """Passes on what anyone wants."""
 
-    def __init__(self, options: SpoolOptions) -> None:
-        self._options = options
+    def __init__(self, options: SpoolOptions, repeated: frozenset[Any]) -> None:
+        self._options, self._repeated = options, repeated
 
     def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
-        del where
+        nodes = without(nodes, where, self._repeated)
         return restrict(nodes, lambda k, e: self._options.selects(k, e) or is_heard(e)), state
 
     def deferred(self) -> Meaning:

@@ -16,13 +16,15 @@ from .._listen.keys import keys_of
 from .._listen.programs import Program, RetryError, programs_of
 from .._listen.silence import warn_of_silence
 from .._listen.windows import KeyEntry
+from .._log.entry import entries
 from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
 from .._walk.interpret import interpret
 from .._walk.places import Where
-from .._walk.survey import repetitions, survey, without
+from .._walk.repetitions import repetitions, without
+from .._walk.survey import survey
 from .assemble import assemble, only_real, with_spilled
-from .collect import Collecting
+from .collect import Collecting, stamped
 from .plan import Plan, SpoolOptions, make_plan
 
 P = ParamSpec("P")
@@ -159,6 +161,8 @@ class _Spooled(Program):
         repeated = repetitions(found)
         once = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
         warn_of_silence(self.function, closed, (nodes for nodes, _ in once), options)
+        if any(entry.meta.backward for nodes, _ in once for entry in entries(nodes)):
+            once = [(stamped(nodes, _flags), where) for nodes, where in once]
         plans = {
             name: make_plan(key, options, self.traced)
             for name, key in keys_of(once, options).items()
@@ -208,6 +212,11 @@ class _Spooled(Program):
     def _receive(self, key: str, entries: KeyEntry) -> bool:
         self._spilled.setdefault(key, []).append(entries)
         return not self._interruptible.asked()
+
+
+def _flags(shape: tuple[int, ...], value: bool) -> Any:
+    del value  # Only the type matters.
+    return jax.ShapeDtypeStruct(shape, bool)
 
 
 class _NeedsHostError(RetryError):

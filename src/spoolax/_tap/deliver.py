@@ -154,6 +154,7 @@ def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:
     data = [(key, _picker(value)) for key, value in piece.data.items()]
     steps = [(name, _picker(value)) for name, value in piece.steps.items()]
     keys = tuple(piece.data)
+    marks = _marks(piece, piece.meta.lanes)
 
     def make(row: int) -> LogDict:
         logs = LogDict.__new__(LogDict)
@@ -164,12 +165,17 @@ def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:
             "stacked": frozenset(),
             "_valid": {} if piece.mask is None else dict.fromkeys(keys, piece.mask[row].copy()),
             "_dropped": {},
+            "_backward": dict(marks),
             "_axes": axes,
             "_origin": functools.partial(_origin, piece, row, run, when),
         }
         return logs
 
     return make
+
+
+def _marks(piece: Piece, shape: tuple[int, ...]) -> dict[str, Any]:
+    return dict.fromkeys(piece.data, np.ones(shape, bool)) if piece.meta.backward else {}
 
 
 def _own(value: Any, lanes: int) -> int:
@@ -199,6 +205,7 @@ def _origin(piece: Piece, row: int | slice, run: Run, when: float) -> Origin:
         time=when,
         tags=meta.tags,
         site=meta.site,
+        backward=meta.backward,
     )
 
 
@@ -224,7 +231,8 @@ def _compatible(pieces: Sequence[Piece]) -> list[list[Piece]]:
     groups: dict[Any, list[Piece]] = {}
     for piece in pieces:
         leaves, tree = jax.tree.flatten((piece.data, piece.steps))
-        kind = (tree, *((leaf.shape[1:], leaf.dtype) for leaf in leaves), piece.meta.lanes)
+        types = ((leaf.shape[1:], leaf.dtype) for leaf in leaves)
+        kind = (tree, *types, piece.meta.lanes, piece.meta.backward)
         groups.setdefault(kind, []).append(piece)
     return list(groups.values())
 
@@ -276,6 +284,7 @@ def _stack(piece: Piece, run: Run, when: float) -> LogDict:
         data,
         steps={name: dict.fromkeys(keys, at) for name, at in steps.items()},
         valid={} if piece.mask is None else dict.fromkeys(keys, piece.mask),
+        backward=_marks(piece, (len(piece.order), *piece.meta.lanes)),
         stacked=keys,
     )
     logs._axes = {key: (lanes, _own(value, lanes)) for key, value in piece.data.items()}

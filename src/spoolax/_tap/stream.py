@@ -37,7 +37,8 @@ from .._walk.interpret import interpret
 from .._walk.labels import placed
 from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
-from .._walk.survey import Found, repetitions, survey, without
+from .._walk.repetitions import Found, repetitions, without
+from .._walk.survey import survey
 from .pace import Pace
 from .receive import Receiver, raise_stop
 from .reel import Group, Reel, write
@@ -206,7 +207,7 @@ class _Streaming(Meaning):
         return made, state
 
     def deferred(self) -> Meaning:
-        return PassOn()
+        return PassOn(self._repeated)
 
     def commits_before(self, eqn: JaxprEqn) -> bool:
         return bool(_sends(eqn))

@@ -25,7 +25,8 @@ from .._log.primitive import emit
 from .._walk.interpret import interpret
 from .._walk.meaning import Meaning, State
 from .._walk.places import Where
-from .._walk.survey import repetitions, survey, without
+from .._walk.repetitions import repetitions, without
+from .._walk.survey import survey
 from .host import host
 from .pace import Pace
 from .stream import Tap, stream

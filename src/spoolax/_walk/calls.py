@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from .._jax import arrays, tracing
+from .._jax import arrays, derivatives, tracing
 from .._jax.anatomy import Anatomy, Call, Checkpoint, Jit, LinearSolve
 from .._jax.primitives import (
     Jaxpr,
@@ -27,10 +27,12 @@ from .._jax.primitives import (
     remat_p,
     split,
 )
-from .._log.primitive import listening
+from .._log.primitive import listening, repeating
 from .interpret import interpret, rule_for
 from .meaning import Meaning, Outcome, Silent, State
 from .places import Where
+from .repetitions import all_calls
+from .survey import survey
 
 
 @rule_for(jit_p)
@@ -92,46 +94,48 @@ def _custom_jvp(
     def call(state: State, *args: Any) -> Outcome:
         return interpret(jaxpr, args, state, meaning, where)
 
-    @call.defjvp
     def rule(primals: Any, tangents: Any) -> Any:
         # The user's rule is kept as it is: it runs when the original equation is differentiated.
         # What it logs would be logged twice.
         with listening(None):
-            outs, out_tangents = jax.jvp(
+            outs, out_tangents = derivatives.jvp(
                 lambda *args: tracing.bind(eqn, args), primals[1:], tangents[1:]
             )
         _, state, nodes = call(*primals)
-        return (outs, state, nodes), (out_tangents, *_zero_tangents((state, nodes)))
+        return (outs, state, nodes), (out_tangents, *derivatives.zero_tangents((state, nodes)))
 
-    return call(state, *invals)  # type: ignore[no-any-return]
+    call.defjvp(rule, symbolic_zeros=True)
+    # Differentiation has nothing to do with the state: without this, it would take the results
+    # for something that depends on the variable.
+    return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]
 
 
 @rule_for(custom_vjp_call_p)
 def _custom_vjp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
+    function = Call.of(eqn).function
+
     @jax.custom_vjp
     def call(state: State, *args: Any) -> Outcome:
-        return interpret(Call.of(eqn).function, args, state, meaning, where)
+        return interpret(function, args, state, meaning, where)
 
-    def forward(state: State, *args: Any) -> Any:
+    def forward(*given: Any) -> Any:
+        state, *args = jax.custom_derivatives.custom_vjp_primal_tree_values(given)
         with listening(None):  # As above.
-            outs, pull_back = jax.vjp(lambda *args: tracing.bind(eqn, args), *args)
+            outs, pull_back = derivatives.vjp(
+                lambda *args: tracing.bind(eqn, args), args, [arg.perturbed for arg in given[1:]]
+            )
         _, state, nodes = call(state, *args)
         return (outs, state, nodes), pull_back
 
     def backward(pull_back: Any, cotangents: Any) -> Any:
-        return (None, *pull_back(cotangents[0]))
+        # Somebody further out may listen to the backward pass.
+        with repeating(repeating.value | all_calls(survey(function))):
+            return (None, *pull_back(cotangents[0]))
 
-    call.defvjp(forward, backward)
-    return call(state, *invals)  # type: ignore[no-any-return]
-
-
-def _zero_tangents(tree: Any) -> Any:
-    def zero(x: Any) -> Any:
-        return arrays.zeros(jax.typeof(x).to_tangent_aval())
-
-    return jax.tree.map(zero, tree)
+    call.defvjp(forward, backward, symbolic_zeros=True)
+    return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]
 
 
 @rule_for(custom_vmap_p)

@@ -135,6 +135,7 @@ def _while(
     (test_program, in_test), (program, inside) = programs_at(eqn, where)
     state = meaning.entered(state, inside)
     chunked = meaning.chunked(inside)
+    selection = construct.selection
 
     def committed(nodes: Nodes, state: State, there: Where) -> State:
         if chunked:
@@ -163,7 +164,15 @@ def _while(
 
         def body(c: Any) -> Any:
             carry, state = step(*c)
-            return carry, meaning.iterated(state, inside)
+            return carry, kept(c, meaning.iterated(state, inside))
+
+        def kept(before: Any, state: State) -> State:
+            if selection is None:
+                return state
+            # Under `vmap`, a lane whose loop has ended by its own account stays as it is.
+            (carry, old), (number, select) = before, selection
+            flag = jax.tree.leaves(carry)[number - len(init)]  # The carried values come last.
+            return jax.tree.map(lambda new, old: select.bind(flag, new, old), state, old)
 
         def more(c: Any) -> Any:
             return go_on(*c) & meaning.goes_on(c[1])

@@ -23,6 +23,7 @@ from .._log.primitive import log_p, logged
 from ..errors import UnsupportedError
 from .meaning import Meaning, Outcome, State
 from .places import Where
+from .repetitions import marked
 
 Rule: TypeAlias = Callable[[JaxprEqn, list[Any], State, Meaning, Where], Outcome]
 rules: dict[Primitive, Rule] = {}
@@ -65,11 +66,11 @@ def interpret(
             outs = tracing.bind(eqn, invals)
             meaning.ran(eqn, outs, where.at(number))
         else:
-            here = where.at(number)
+            here = where.at(number).inside(eqn)
             if nodes and meaning.commits_before(eqn):
                 nodes, state = (), meaning.commit(nodes, state, here)
             if eqn.primitive is log_p:
-                given = logged(eqn, [jnp.asarray(x) for x in invals])
+                given = marked(logged(eqn, [jnp.asarray(x) for x in invals]), here)
                 made, state = meaning.log(given, state, here)
             else:
                 rule = rules.get(eqn.primitive, _refuse)

@@ -11,6 +11,7 @@ from ..errors import UnsupportedError
 from .counts import logs
 from .labels import relabelled
 from .places import Where
+from .repetitions import without
 
 State: TypeAlias = Any
 # The outputs of an equation, the state after it, and the entries that come out of it.
@@ -117,11 +118,13 @@ class Silent(Meaning):
 
 
 class PassOn(Meaning):
-    """Passes every entry on as it is."""
+    """Passes every entry on as it is, unless it is a repetition."""
+
+    def __init__(self, repeated: frozenset[Any] = frozenset()) -> None:
+        self._repeated = repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        del where
-        return nodes, state
+        return without(nodes, where, self._repeated), state
 
     def deferred(self) -> Meaning:
         return self

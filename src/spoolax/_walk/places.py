@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from .._jax import tracing
 from .._jax.anatomy import Cond, Scan, While, anatomy
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
 from .counts import loops
@@ -29,15 +30,21 @@ class Where:
     path: tuple[Frame, ...] = ()
     ordinal: int = 0
     conditional: bool = False
+    passes: str = ""  # The passes of derivatives that we are in, as `tracing.passes` has them.
     # The equations that we are in, by number. It tells apart places between the same two loops.
     spot: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
     def enter(self, kind: str, length: int | None) -> Where:
         frame = Frame(kind, self.ordinal, length)
-        return Where((*self.path, frame), 0, self.conditional, self.spot)
+        return Where((*self.path, frame), 0, self.conditional, self.passes, self.spot)
 
     def at(self, number: int) -> Where:
         return dataclasses.replace(self, spot=(*self.spot, number))
+
+    def inside(self, eqn: JaxprEqn) -> Where:
+        """The place of what an equation does, which may be part of the pass of a derivative."""
+        more = tracing.passes(eqn)
+        return dataclasses.replace(self, passes=self.passes + more) if more else self
 
     def after(self, eqns: Iterable[JaxprEqn]) -> Where:
         return dataclasses.replace(self, ordinal=self.ordinal + sum(map(loops, eqns)))

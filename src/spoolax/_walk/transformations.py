@@ -118,6 +118,7 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
         if loop.is_batched or not logs(eqn):
             return rule(axis_data, args, dims, **params)
         n_test, n_consts = loop.test_consts, loop.test_consts + loop.body_consts
+        selection = loop.selection
 
         # The test moves into the body, so that the entries of both can be masked by its outcome.
         test_consts, body_consts, init = split(args, n_test, loop.body_consts)
@@ -129,7 +130,8 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
 
         def advance(*args: Any) -> list[Any]:
             test_consts, body_consts, (flag, *carried) = split(args, n_test, loop.body_consts)
-            new, _, _ = interpret(loop.body, [*body_consts, *carried], flag, _Masked(), Where())
+            goes_on = flag if selection is None else flag & carried[selection[0]]
+            new, _, _ = interpret(loop.body, [*body_consts, *carried], goes_on, _Masked(), Where())
             return [*ask(flag, *test_consts, *new), *new]
 
         (flag,), (flag_dim,) = rule_tables.batch(

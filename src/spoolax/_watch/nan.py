@@ -48,7 +48,7 @@ class NanFound(LogDict):
     """
 
     primitive: str  # "" if the bad value was there from the start.
-    backward: bool
+    backward: bool = False  # type: ignore[assignment]
     message: str
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
     def of(self, eqn: JaxprEqn) -> Source:
         """The source of an equation in here. What is in a library has the line of its call."""
-        backward = self.backward or tracing.is_transposed(eqn)
+        backward = self.backward or "b" in tracing.passes(eqn)
         return Source(tracing.source_line(eqn) or self.line, backward)
 
 

@@ -270,11 +270,11 @@ class _Watching(Instrument):
                 f"{item.address}.{i}" if several else item.address: out
                 for i, out in enumerate(outs)
             }
-            self._emit(data, item.source.line)
+            self._emit(data, item.source)
 
     def stepped(self, body: Body, state: State, where: Where) -> State:
         address = str(where)
-        line = self._loops[address].source.line
+        source = self._loops[address].source
         spec = self._spec
         parts = (
             ("carry", spec.carry, body.outs[: body.carried]),
@@ -285,7 +285,7 @@ class _Watching(Instrument):
                 f"{address}/{name}": value
                 for name, value in _chosen(choice, part, list(values), address).items()
             }
-            self._emit({key: x for key, x in data.items() if spec.selects(key)}, line)
+            self._emit({key: x for key, x in data.items() if spec.selects(key)}, source)
         return self.ended(body, state, where)
 
     def ended(self, body: Body, state: State, where: Where) -> State:
@@ -308,9 +308,10 @@ class _Watching(Instrument):
         emit((Entry({str(block.number): given}, {}, bad & ~alarmed, meta),))
         return alarmed | bad, arguments
 
-    def _emit(self, data: dict[str, Any], line: str) -> None:
+    def _emit(self, data: dict[str, Any], source: Source) -> None:
         if data:
-            emit((Entry(data, {}, None, Meta((WATCHED,), site=line)),))
+            meta = Meta((WATCHED,), backward=source.backward, site=source.line)
+            emit((Entry(data, {}, None, meta),))
 
 
 def _chosen(choice: Choice, part: str, values: list[Any], address: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         "steps": logs.steps,
         "valid": logs._valid,
         "dropped": logs._dropped,
+        "backward": logs._backward,
     }
     structure = structure_of(tree, is_array)
     arrays = [_concrete(x) for x in leaves(tree, is_array)]
@@ -109,7 +111,7 @@ def _load(path: Path) -> LogDict:
             group = reader.focus_group(name)
             rows = group[:]
             for key, value in rows["values"].items():
-                one = _series(rows, value, int(group.about["lanes"]))
+                one = _series(rows, value, group.about)
                 parts.setdefault(key, []).append((rows["order"], one))
     series: dict[str, Series] = {}
     for key, some in parts.items():
@@ -129,17 +131,19 @@ def _whole(reader: StorageReader) -> LogDict:
         steps=tree["steps"],
         valid=tree["valid"],
         dropped=tree["dropped"],
+        backward=tree.get("backward"),  # Old files have none.
         stacked=about["stacked"],
     )
     logs._axes = {key: (axes[0], axes[1]) for key, axes in about["axes"].items()}
     return logs.copy()  # With axes that were not known when it was saved.
 
 
-def _series(rows: Json, value: Any, lanes: int) -> Series:
-    valid = rows.get("valid")
+def _series(rows: Json, value: Any, about: Json) -> Series:
+    valid, lanes = rows.get("valid"), int(about["lanes"])
     own = np.ndim(jax.tree.leaves(value)[0]) - 1 - lanes
     mask = None if valid is None or np.all(valid) else valid
-    return Series(value, rows["steps"], mask, None, True, lanes, own)
+    one = Series(value, rows["steps"], mask, None, True, lanes, own)
+    return dataclasses.replace(one, backward=~one.marks) if about.get("backward") else one
 
 
 def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:

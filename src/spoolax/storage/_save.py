@@ -277,4 +277,5 @@ def _about(logs: LogDict) -> Json:
     origin, lanes = logs.origin, logs.series(next(iter(logs))).lanes
     if origin is None:
         return {"lanes": lanes}
-    return {"lanes": lanes, "path": origin.path, "tags": list(origin.tags), "site": origin.site}
+    about = {"lanes": lanes, "path": origin.path, "tags": list(origin.tags), "site": origin.site}
+    return {**about, "backward": True} if origin.backward else about

@@ -31,6 +31,7 @@ def entries_of(batch: LogDict) -> Iterator[LogDict]:
             {key: jax.tree.map(cut, value) for key, value in batch.items()},
             steps={name: jax.tree.map(cut, at) for name, at in batch.steps.items()},
             valid={key: cut(mask) for key, mask in batch._valid.items()},
+            backward={key: cut(marks) for key, marks in batch._backward.items()},
         )
         entry._axes = axes
         entry._origin = functools.partial(_origin_of_row, batch, row)

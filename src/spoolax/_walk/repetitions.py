@@ -1,0 +1,101 @@
+"""Entries that are logged again when the backward pass runs a part of the forward pass again.
+
+JAX runs checkpointed functions again, and derivative rules may do the same with anything: the
+backward rule of equinox's checkpointed loop runs the body of the loop. A `log` call in a backward
+pass is such a repetition if the same call, with the same key, tags and types, is made outside of
+backward passes too, or, where there are derivatives of derivatives, in the forward pass that
+belongs to it. All others are what only the backward pass does; they are marked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from .._log.entry import Entry, Loop, Nodes, calls, entries, map_entries
+from .places import Where
+
+
+class Found(NamedTuple):
+    """Something that a program logs, by type, and where."""
+
+    nodes: Nodes
+    where: Where
+    again: bool  # It is in the backward pass of a checkpointed function.
+
+
+def marked(nodes: Nodes, where: Where) -> Nodes:
+    """Mark what is logged in a backward pass."""
+
+    def mark(entry: Entry) -> Entry:
+        # It may have been marked before, in a part of this program.
+        both = (entry.meta.passes, where.passes)
+        passes = max(both, key=lambda one: (one.count("b"), len(one)))
+        backward = entry.meta.backward or "b" in passes
+        return entry.replace(meta=dataclasses.replace(entry.meta, passes=passes, backward=backward))
+
+    return map_entries(mark, nodes) if where.passes else nodes
+
+
+def repetitions(found: Sequence[Found]) -> frozenset[Any]:
+    """Find the entries that are repetitions.
+
+    Of the entries with one token, the first is the forward pass, whatever it is inside of.
+    """
+    seen: set[int] = set()
+    repeated: set[Any] = set()
+    made: dict[Any, set[str]] = {}
+    for nodes, where, again in found:
+        for entry in entries(nodes):
+            token = entry.meta.token
+            if token is not None and token in seen and again:
+                repeated.add((token, where))
+            elif token is not None:
+                seen.add(token)
+            for call in calls(entry).values():
+                made.setdefault(call, set()).add(entry.meta.passes)
+    for call, places in made.items():
+        repeated.update(
+            (call, one) for one in places if any(_repeats(one, other) for other in places)
+        )
+    return frozenset(repeated)
+
+
+def _repeats(passes: str, others: str) -> bool:
+    """Say whether a `log` call in some passes repeats the same call in others.
+
+    It does if it is in a backward pass and the other is in none, or in the forward pass that
+    belongs to it.
+    """
+    if "b" not in others:
+        return "b" in passes
+    pairs = zip(passes, others, strict=False)
+    return next((pair for pair in pairs if pair[0] != pair[1]), None) == ("b", "f")
+
+
+def all_calls(found: Sequence[Found]) -> frozenset[Any]:
+    """List the `log` calls that a program makes."""
+    return frozenset(
+        call for one in found for entry in entries(one.nodes) for call in calls(entry).values()
+    )
+
+
+def without(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Nodes:
+    """Leave out what is a repetition."""
+    return tuple(_kept(nodes, where, repeated)) if repeated else nodes
+
+
+def _kept(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Iterator[Entry | Loop]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            body = tuple(_kept(node.body, where, repeated))
+            if body:
+                yield Loop(body, node.label)
+            continue
+        passes = node.meta.passes
+        again = [key for key, call in calls(node).items() if (call, passes) in repeated]
+        if (node.meta.token, where) in repeated or len(again) == len(node.data):
+            continue
+        data = {key: value for key, value in node.data.items() if key not in again}
+        yield node.replace(data=data) if again else node
