@@ -62,7 +62,7 @@ class Series:
     @property
     def _entries(self) -> tuple[int, ...]:
         """The sizes of the axes in front of those of one entry."""
-        return np.shape(self._first)[: self.axis + self.stacked + self.lanes]
+        return tuple(np.shape(self._first)[: self.axis + self.stacked + self.lanes])
 
     @property
     def _first(self) -> Any:
