@@ -47,9 +47,9 @@ def test_a_run_that_fails_does_not_hold_up_the_others(make, site):
                 raise RuntimeError("not this one")
             super().send(rows)
 
-        def finish(self, failed):
+        def finish(self, ending):
             time.sleep(0.02)
-            super().finish(failed)
+            super().finish(ending)
 
     with pytest.warns(UnsentWarning, match=r"could not send 6 rows \(RuntimeError: not this one"):
         with OneIsWrong(site=site, directory=make().directory) as logger:

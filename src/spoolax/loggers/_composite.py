@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from .._logdict.logdict import LogDict
 from .._tap.sinks import Sink, failures
-from ..errors import LogTypeError, StopRun
+from ..errors import Converged, LogTypeError, StopRun
 from ._protocol.lifecycle import raise_failures
 from ._protocol.logger import Logger
 from ._protocol.runs import RunInfo
@@ -69,11 +69,14 @@ class CompositeLogger(Logger[Any]):
     ) -> None:
         errors: list[BaseException] = []
         for one in reversed(self.loggers):
-            errors += failures.take_of(one)  # What its `log` raised.
             try:
-                one.__exit__(kind, error, trace)
+                if isinstance(one, Logger) or not isinstance(error, Converged):
+                    one.__exit__(kind, error, trace)
+                else:  # It would take it for a failure.
+                    one.__exit__(None, None, None)
             except BaseException as failure:
                 errors.append(failure)
+            errors += failures.take_of(one)  # What its `log` raised, unless it has said so itself.
         raise_failures(self, error, errors)
 
     def wants(self, step: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import loggers
 from .._log.primitive import log
-from .._simulate import simulate
+from .._simulate.simulate import simulate
 from .._tap.host import flush
 from .._tap.tap import tap
 from ..errors import LoggerStateError

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._logdict.logdict import LogDict
+from .ending import CutShort
 from .frequency import Frequency, OncePerStep, Schedule, entry_keys
 from .logger import Logger
 from .record import by_name
@@ -114,6 +115,15 @@ class AlreadyOpen(Logger[Any]):
     def log(self, state: Any, step: int) -> None:
         """Pass a state on."""
         self._logger.log(state, step)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, CutShort):
+            self._logger.cut_short = error
 
     def wants(self, step: int) -> bool:
         """Say whether the logger wants the step."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ..._logdict.logdict import LogDict
 from ..._tap.host import host
 from ...errors import LoggerStateError, TrackerError
+from .._protocol.ending import Ending
 from .._protocol.frequency import Frequency
 from .._protocol.paths import StrPath, writable
 from .._protocol.record import Record
@@ -157,8 +158,8 @@ class TrackerLogger(WritingLogger):
         """Send rows, at most `most` of them. If that fails, they are sent again."""
         raise NotImplementedError
 
-    def finish(self, failed: bool) -> None:
-        """Close the run. Everything has been sent."""
+    def finish(self, ending: Ending) -> None:
+        """Close the run, which ended like this. Everything has been sent."""
 
     def refuses(self, error: Exception) -> bool:
         """Say whether trying again after an error is of no use."""
@@ -219,7 +220,7 @@ class TrackerLogger(WritingLogger):
         try:
             channel.unsent.write_all()
         finally:
-            channel.closing = error is not None
+            channel.closing = self.ending
             try:
                 self._outbox.finish(channel, self._patience)
             finally:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.arrays import is_key, type_text
-from ._tap.sinks import reports
-from ._weak_cache import WeakCache
-from .errors import LogTypeError, LogValueError
-from .loggers import CompositeLogger, Logger, NullLogger
-from .loggers._protocol.wrappers import AlreadyOpen, is_logger
+from .._jax.arrays import is_key, type_text
+from .._weak_cache import WeakCache
+from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
+from ..loggers import CompositeLogger, Logger, NullLogger
+from ..loggers._protocol.ending import GoalReached, Interruption
+from ..loggers._protocol.wrappers import AlreadyOpen, is_logger
+from .dispatch import MOST_STEPS, Now, Programs, run, run_until, untested
 
 SimState = TypeVar("SimState")
-WARM_UP = 0xFFFFFFFF  # The largest number that `fold_in` takes. No step has it.
 
 
 def key_chain(key: Any, start: int = 0) -> Iterator[Any]:
@@ -54,6 +55,8 @@ def simulate(
     inner: int = 1,
     donate: bool = True,
     start_step: int = 0,
+    until: Callable[[SimState], Any] | None = None,
+    check_every: int = 1,
 ) -> SimState:
     """Run a simulation, and hand its states to a logger.
 
@@ -62,8 +65,9 @@ def simulate(
     depends neither on the logger nor on `inner`, to the last bit: all steps run in the same
     compiled loop.
 
-    Ctrl-C ends the run after the steps that are running: the loggers are closed, and the current
-    state is returned. A second Ctrl-C raises `KeyboardInterrupt`.
+    Ctrl-C ends the run after the steps that are running: the loggers are closed with the status
+    "interrupted", an `InterruptedWarning` is issued, and the current state is returned. Then
+    `spoolax.interrupted()` is true. A second Ctrl-C raises `KeyboardInterrupt`.
 
     Args:
         step: A function of a key and a state that returns the next state, a pytree like the first.
@@ -76,6 +80,10 @@ def simulate(
             they want: a step for which `logger.wants(i)` is true ends the inner loop early.
         donate: Whether a step may overwrite the buffers of the previous state.
         start_step: The number of the first step, to resume a run.
+        until: A function of the state that returns a scalar boolean. The run ends after the first
+            step for which it is true, or after `n_steps`. It is compiled, and tested on the device.
+        check_every: How many steps there are between two tests of `until`: it is tested when the
+            number of steps since step 0 is a multiple of this.
 
     Examples:
         >>> import spoolax, jax
@@ -86,59 +94,90 @@ def simulate(
         step 0  value=0.5
         step 3  value=0.0625
         step 6  value=0.0078125
+        >>> key, halve = jax.random.key(0), lambda key, x: x / 2
+        >>> float(spoolax.simulate(halve, 1.0, 1000, key=key, until=lambda x: x < 0.01))
+        0.0078125
     """
     n_steps, warmup = _integer("n_steps", n_steps, 0), _integer("warmup", warmup, 0)
     start_step, inner = _integer("start_step", start_step, 0), _integer("inner", inner, 1)
-    if max(start_step + n_steps, warmup) > WARM_UP:
-        raise LogValueError(f"A simulation has at most {WARM_UP} steps.")
+    check_every, end = _integer("check_every", check_every, 1), start_step + n_steps
+    if max(end, warmup) > MOST_STEPS:
+        raise LogValueError(f"A simulation has at most {MOST_STEPS} steps.")
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
     state = _initial_state(step, key, state)
-    advance = _compiled.get(step, donate, functools.partial(_compile, donate))
-    with _interruptible() as interrupted:
-        warm, at = jax.random.fold_in(key, WARM_UP), _number(0)
-        for first in range(0, warmup, inner):
-            if interrupted():
-                reports.warning("Interrupted during warm-up, after %d of %d steps.", first, warmup)
-                return state
-            at, state = advance(warm, at, state, _number(min(inner, warmup - first)))
-        i, end, at = start_step, start_step + n_steps, _number(start_step)
+    if until is not None:
+        _check_until(until, state)
+    programs = _programs.get(step, donate, functools.partial(Programs, donate))
+    advance = programs.loop if until is None else programs.tested(until)
+    now, ended = Now(0, state), None
+    with _interruptible() as asked:
+        warm_key = jax.random.fold_in(key, MOST_STEPS)
+        warm = functools.partial(advance if until is None else untested(advance), warm_key)
+        run(now, warm, warmup, inner, NullLogger(), asked)
+        what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
+
+        def drive(opened: Logger[Any]) -> str:
+            how = now, functools.partial(advance, key), end, inner, opened, asked
+            if until is None:
+                run(*how)
+            elif run_until(*how, min(check_every, MOST_STEPS), donate):
+                name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
+                return f"`{name}` was true after step {now.step - 1}."
+            return ""
+
+        if now.step == warmup:
+            now.step = start_step
+            ended = _produce(now, end, logger, drive)
+            what = f"Interrupted after {now.step - start_step} of {n_steps} steps."
+    if asked():
+        notes = ["What was logged is complete.", *getattr(ended, "__notes__", ())]
+        warnings.warn("\n".join([what, *notes]), InterruptedWarning, stacklevel=2)
+    return now.state  # type: ignore[no-any-return]
+
+
+_programs: WeakCache[Programs] = WeakCache(methods=False)
+
+
+def interrupted() -> bool:
+    """Say whether Ctrl-C was pressed during the last `simulate`, which has returned nevertheless.
+
+    Signals reach the main thread only, so this is about the last `simulate` there.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> x = spoolax.simulate(lambda key, x: x + 1, 0, 10, key=jax.random.key(0))
+        >>> spoolax.interrupted()
+        False
+    """
+    return _interrupted.is_set()
+
+
+_interrupted = threading.Event()
+
+
+def _produce(
+    now: Now, end: int, logger: Any, drive: Callable[[Logger[Any]], str]
+) -> BaseException | None:
+    """Run with the logger open; return what has cut the run short, if something has.
+
+    `drive` returns the goal that the run has reached, if it has. The logger sees an exception.
+    """
+    first = now.step
+    try:
         with _opened(logger) as opened:
-            while i < end and not interrupted():
-                count = _until_wanted(opened, i, min(inner, end - i))
-                at, state = advance(key, at, state, _number(count))
-                i += count
-                _log_or_skip(opened, state, i - 1, count)
-        if i < end:
-            reports.warning(
-                "Interrupted after %d of %d steps; what was logged is complete.",
-                i - start_step,
-                n_steps,
-            )
-    return state
-
-
-@functools.lru_cache(maxsize=1024)
-def _number(n: int) -> Any:
-    """A number on the device. Transferring the same ones every time would be slow."""
-    return jnp.asarray(n, jnp.uint32)
-
-
-def _compile(donate: bool, step: Callable[[], Any]) -> Callable[..., Any]:
-    # The number of steps is an argument: the same program runs whatever `inner` and the loggers
-    # are, so that every bit is the same.
-    def advance(key: Any, at: Any, state: Any, count: Any) -> Any:
-        def body(_: Any, carry: Any) -> Any:
-            at, state = carry
-            return at + jnp.uint32(1), step()(jax.random.fold_in(key, at), state)
-
-        return lax.fori_loop(jnp.uint32(0), count, body, (at, state))
-
-    return jax.jit(advance, donate_argnums=2 if donate else ())  # type: ignore[no-any-return]
-
-
-_compiled: WeakCache[Any] = WeakCache(methods=False)
+            try:
+                goal = drive(opened)
+            except Converged as stop:
+                raise GoalReached(str(stop)) from stop
+            if goal:
+                raise GoalReached(goal)
+            if now.step < end:
+                raise Interruption(f"Interrupted after {now.step - first} of {end - first} steps.")
+    except (Interruption, Converged) as error:
+        return error
+    return None
 
 
 def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> Any:
@@ -164,22 +203,6 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> Any:
                 f"{type_text(new)} after it. Convert it in `step`, or begin with the other type."
             )
     return jax.tree.map(lambda old, new: lax.convert_element_type(old, new.dtype), state, after)
-
-
-def _until_wanted(logger: Logger[Any], first: int, most: int) -> int:
-    """How many steps to run until the logger wants the state, at most `most`."""
-    for count in range(1, most):
-        if logger.wants(first + count - 1):
-            return count
-    return most
-
-
-def _log_or_skip(logger: Logger[Any], state: Any, step: int, count: int) -> None:
-    if logger.wants(step):
-        logger.log(state, step)
-        count -= 1
-    if count:
-        logger.skipped(count)
 
 
 @contextlib.contextmanager
@@ -213,6 +236,10 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
+        if asked:
+            _interrupted.set()
+        else:
+            _interrupted.clear()
 
 
 def _integer(name: str, given: Any, least: int) -> int:
@@ -227,6 +254,22 @@ def _check_key(key: Any) -> None:
     if np.ndim(key) != (0 if is_typed else 1) or not (is_typed or dtype == np.uint32):
         raise LogTypeError(
             f"`key` must be one key from `jax.random`, such as `jax.random.key(0)`, not {key!r}."
+        )
+
+
+def _check_until(until: Any, state: Any) -> None:
+    if not callable(until):
+        raise LogTypeError(f"`until` must be a function of the state, not {until!r}.")
+    try:
+        result = jax.eval_shape(until, state)
+    except Exception as error:
+        error.add_note("This was raised by the `until` that was given to `spoolax.simulate`.")
+        raise
+    if getattr(result, "shape", None) != () or result.dtype != jnp.bool_:
+        what = type_text(result) if hasattr(result, "shape") else f"{result}"
+        raise LogTypeError(
+            f"`until` must return one boolean, such as `state['error'] < 1e-6`, but it returns "
+            f"{what}. Reduce arrays with `.all()` or `.any()`."
         )
 
 
