@@ -151,6 +151,16 @@ def test_a_run_that_fails_is_marked_as_failed(make, site):
     assert site.runs["one"].numbers() == [1]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), spoolax.StopRun("enough")])
+def test_a_run_that_is_interrupted_is_marked_as_that(make, site, error):
+    """And so are the runs of `init`."""
+    with pytest.raises(type(error)), make() as logger:
+        logger.log({"x": 1}, 0)
+        logger.tap(lambda: spoolax.log({"x": 2.0}), logger.init(0))()
+        raise error
+    assert [run.ended for run in site.runs.values()] == ["interrupted"] * 2
+
+
 def test_every_seed_has_a_run_with_what_is_its_own(make, site):
     def train(key):
         def body(x, i):

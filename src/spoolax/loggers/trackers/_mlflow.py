@@ -142,6 +142,8 @@ class MlflowLogger(TrackerLogger):
             run = client.create_run(number, run_name=self.name, tags=tags)
         else:
             client.update_run(run.info.run_id, status="RUNNING")
+            if REASON in run.data.tags:  # Why it ended before.
+                client.delete_tag(run.info.run_id, REASON)
         self._number = run.info.run_id
         self._last_time = int(run.data.tags.get(LAST_TIME, 0))
         self._log_params(run.data.params)
