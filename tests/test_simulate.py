@@ -479,6 +479,139 @@ def test_a_goal_is_compiled_once():
     assert len(traced) <= seen + 1
 
 
+def logging_walk(key, state):
+    state = walk(key, state)
+    spoolax.log({"n": state["n"], "largest": jnp.abs(state["x"]).max()})
+
+    def inner(i, y):
+        spoolax.log({"y": y}, inner=i)
+        return y / 2
+
+    jax.lax.fori_loop(0, 2, inner, 1.0)
+    return state
+
+
+def test_what_a_step_logs_reaches_the_logger():
+    """With the number of the step, whatever `inner` is, and with the same trajectory to the bit."""
+    reference = run(50)
+    for options in ({}, {"inner": 20, "warmup": 3, "start_step": 5}, {"donate": False}):
+        first, warm = options.get("start_step", 0), options.get("warmup", 0)
+        logger, states = testing.capture(), testing.capture(every=10, view=lambda s: {"n": s["n"]})
+        both = loggers.CompositeLogger(states, loggers.TqdmLogger(file=io.StringIO()), logger)
+        final = spoolax.simulate(logging_walk, start(), 50, key=KEY, logger=both, **options)
+        if not (first or warm):
+            assert final["x"].tobytes() == reference["x"].tobytes()
+        numbers = list(range(first, first + 50))
+        logged = [r for r in logger.records if "largest" in r.values]
+        assert [r.step for r in logged] == numbers
+        assert [r.values["n"] for r in logged] == list(range(warm + 1, warm + 51))
+        deeper = [r for r in logger.records if "y" in r.values]
+        assert [r.step for r in deeper] == [n for n in numbers for _ in range(2)]
+        assert [r.steps["inner"] for r in deeper] == [0, 1] * 50
+        assert [r.step for r in logger.records if "x" in r.values] == numbers, "states as before"
+        assert states.values("n") == [n + warm + 1 - first for n in numbers if n % 10 == 0]
+
+
+def test_what_a_step_logs_is_thinned_out_and_does_not_count_as_steps(tmp_path):
+    save = loggers.SaveLogger(tmp_path / "a.h5", every=10)
+    thin = testing.capture().every(10)
+    spoolax.simulate(
+        logging_walk, start(), 50, key=KEY, logger=loggers.CompositeLogger(save, thin), inner=5
+    )
+    logs = spoolax.load(tmp_path / "a.h5")
+    assert logs["largest"].shape == (5,)
+    assert logs.step["largest"].tolist() == [0, 10, 20, 30, 40]
+    with spoolax.open(tmp_path / "a.h5") as reader:
+        assert reader.steps_run == 50
+    assert [r.step for r in thin.records if "largest" in r.values] == [0, 10, 20, 30, 40]
+
+
+def test_a_step_of_its_own_and_a_goal_stay():
+    def step(key, x):
+        spoolax.log({"x": x}, step=10 * x)
+        return x + 1
+
+    with testing.capture() as logger:
+        final = spoolax.simulate(
+            step, 0, 9, key=KEY, logger=logger, until=lambda x: x == 4, inner=9
+        )
+    assert final == 4
+    assert [r.step for r in logger.records if "x" in r.values] == [0, 10, 20, 30]
+
+
+def test_the_program_is_compiled_once_for_all_loggers():
+    traced = 0
+
+    def step(key, x):
+        nonlocal traced
+        traced += 1
+        spoolax.log({"x": x})
+        return x + 1
+
+    for _ in range(3):
+        spoolax.simulate(step, 0, 9, key=KEY, logger=testing.capture(), inner=4)
+        seen, traced = traced, 0
+    assert seen <= 1, "it is looked at once more in each call"
+
+
+def test_a_step_that_logs_nothing_is_not_tapped(monkeypatch):
+    def tap(self, *args):
+        raise AssertionError("tapped")
+
+    monkeypatch.setattr(loggers.Logger, "tap", tap)
+    assert run(3, logger=testing.capture())["n"] == 3
+    assert spoolax.simulate(logging_walk, start(), 3, key=KEY)["n"] == 3, "nor without a logger"
+
+
+def test_it_is_said_if_no_logger_takes_what_a_step_logs():
+    class Own(loggers.Logger):
+        def log(self, state, step):
+            assert state["n"] == step + 1
+
+    plain, viewed = Own(), loggers.PrintLogger(every=100, view=lambda state: {})
+    for logger in (plain, loggers.CompositeLogger(Own(), viewed)):
+        with pytest.warns(errors.NothingSelectedWarning, match=r"'largest', 'n', 'y'.*py:") as told:
+            spoolax.simulate(logging_walk, start(), 3, key=KEY, logger=logger)
+        assert told[0].filename == __file__
+
+
+def test_a_logger_that_fails_on_what_a_step_logs_does_not_end_the_run():
+    class Failing(loggers.WritingLogger):
+        def write(self, record):
+            if "largest" in record.values:
+                raise ValueError("broken")
+
+    captured, failing = testing.capture(), Failing()
+    with pytest.raises(ValueError, match="broken"):
+        both = loggers.CompositeLogger(captured, failing)
+        spoolax.simulate(logging_walk, start(), 20, key=KEY, logger=both)
+    assert captured.ending == failing.ending == ("finished", "")
+    assert len(captured.values("largest")) == 20
+
+
+def test_a_logger_can_stop_at_what_a_step_logs():
+    """The state is not lost with it."""
+
+    class Enough(testing.capture):
+        def write(self, record):
+            super().write(record)
+            if record.step == 20 and "largest" in record.values:
+                raise self.error
+
+    for options in ({}, {"until": lambda state: state["n"] < 0}):
+        logger = Enough()
+        logger.error = spoolax.Converged("flat")
+        final = spoolax.simulate(logging_walk, start(), 10**6, key=KEY, logger=logger, **options)
+        assert 21 <= final["n"] < 10**6
+        assert logger.values("largest")[-1] == jnp.abs(final["x"]).max()
+        assert logger.ending == ("finished", "flat")
+    logger = Enough()
+    logger.error = spoolax.StopRun("no")
+    with pytest.raises(spoolax.StopRun, match="no"):
+        spoolax.simulate(logging_walk, start(), 10**6, key=KEY, logger=logger)
+    assert logger.ending == ("interrupted", "no")
+
+
 def test_no_steps_are_no_trouble():
     with testing.capture() as logger:
         assert run(0, logger=logger)["n"] == 0

@@ -14,6 +14,7 @@ from jax import lax
 
 from .._weak_cache import WeakCache
 from ..loggers import Logger
+from .step_logs import numbered
 
 MOST_STEPS = 0xFFFFFFFF  # The largest number that `fold_in` takes. No step has it.
 AHEAD = 4  # Dispatches that the device has in store while the host waits for the test of another.
@@ -69,7 +70,7 @@ def _loop(step: Callable[..., Any], key: Any, at: Any, state: Any, count: Any) -
     # are, so that every bit is the same.
     def body(_: Any, carry: Any) -> Any:
         at, state = carry
-        return at + jnp.uint32(1), step(jax.random.fold_in(key, at), state)
+        return at + jnp.uint32(1), numbered(step, at)(jax.random.fold_in(key, at), state)
 
     return lax.fori_loop(jnp.uint32(0), count, body, (at, state))
 

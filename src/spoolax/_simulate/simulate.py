@@ -16,12 +16,15 @@ import numpy as np
 from jax import lax
 
 from .._jax.arrays import is_key, type_text
+from .._log.entry import Entry
+from .._log.primitive import listening
 from .._weak_cache import WeakCache
 from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger
 from .dispatch import MOST_STEPS, Now, Programs, run, run_until, untested
+from .step_logs import Takers, logged_by, takers_in, warn_of_no_taker
 
 SimState = TypeVar("SimState")
 
@@ -106,7 +109,10 @@ def simulate(
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
-    state = _initial_state(step, key, state)
+    state, logged = _initial_state(step, key, state)
+    takers = list(takers_in(logger)) if logged else []
+    if logged and not (takers or isinstance(logger, NullLogger)):
+        warn_of_no_taker(logged)
     if until is not None:
         _check_until(until, state)
     programs = _programs.get(step, donate, functools.partial(Programs, donate))
@@ -119,12 +125,20 @@ def simulate(
         what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
 
         def drive(opened: Logger[Any]) -> str:
-            how = now, functools.partial(advance, key), end, inner, opened, asked
-            if until is None:
-                run(*how)
-            elif run_until(*how, min(check_every, MOST_STEPS), donate):
-                name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
-                return f"`{name}` was true after step {now.step - 1}."
+            with Takers(*takers) as entries:
+                program = entries.tap(advance) if takers else advance
+
+                def stops() -> bool:
+                    return asked() or entries.stop is not None
+
+                how = now, functools.partial(program, key), end, inner, opened, stops
+                if until is None:
+                    run(*how)
+                elif run_until(*how, min(check_every, MOST_STEPS), donate):
+                    name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
+                    return f"`{name}` was true after step {now.step - 1}."
+            if entries.stop is not None:
+                raise entries.stop
             return ""
 
         if now.step == warmup:
@@ -180,11 +194,12 @@ def _produce(
     return None
 
 
-def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> Any:
-    """Copy the state, with the dtypes that a step returns."""
+def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any, list[Entry]]:
+    """Copy the state, with the dtypes that a step returns; list what the step logs."""
     state = jax.tree.map(jnp.array, state)
     try:
-        after = jax.eval_shape(step, key, state)
+        with listening(True):
+            closed, after = jax.make_jaxpr(step, return_shape=True)(key, state)
     except Exception as error:
         error.add_note("This was raised by the `step` that was given to `spoolax.simulate`.")
         raise
@@ -202,7 +217,8 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> Any:
                 f"{jax.tree_util.keystr(path)} is {type_text(old)} before the step, and "
                 f"{type_text(new)} after it. Convert it in `step`, or begin with the other type."
             )
-    return jax.tree.map(lambda old, new: lax.convert_element_type(old, new.dtype), state, after)
+    converted = jax.tree.map(lambda x, new: lax.convert_element_type(x, new.dtype), state, after)
+    return converted, logged_by(closed)
 
 
 @contextlib.contextmanager

@@ -76,6 +76,7 @@ class WebhookLogger(WritingLogger):
         for name, number in (("timeout", timeout), ("retries", retries)):
             if not isinstance(number, (int, float)) or number < 0:
                 raise LogValueError(f"`{name}` must be a number, not {number!r}.")
+        self.takes_entries = self.takes_entries and not callable(when)
         self._url, self._when, self._body = url, when, body
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout, self._retries = timeout, retries

@@ -77,6 +77,9 @@ class Logger(Generic[LoopState]):
     # Whether two threads may be in `log` at once: the user's, and the worker, which delivers what
     # programs stream. If not, one waits for the other.
     concurrent = False
+    # Whether `simulate` hands it what the step logs, besides the states. A logger whose `log` knows
+    # the states of one program would not know what to do with that.
+    takes_entries = False
 
     _ending: Ending | None = None
     # What has ended a run early whose driver leaves it to others to close the logger.

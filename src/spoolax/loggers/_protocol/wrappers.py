@@ -29,7 +29,7 @@ class ThinnedLogger(Logger[Any]):
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
-        self._counts_as_step = OncePerStep()
+        self._counts_as_step, self.takes_entries = OncePerStep(), logger.takes_entries
 
     def __enter__(self) -> Self:
         self.logger.__enter__()
@@ -122,7 +122,8 @@ class AlreadyOpen(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None or isinstance(error, CutShort):
+        is_told = error is None or isinstance(error, CutShort)
+        if is_told and isinstance(self._logger, Logger):  # Others are told when they are closed.
             self._logger.cut_short = error
 
     def wants(self, step: int) -> bool:

@@ -44,6 +44,7 @@ class WritingLogger(Logger[Any]):
 
     def __init__(self, *, view: Viewer = None, every: Frequency | int | None = None) -> None:
         self._view, self._schedule = View(view), Schedule(every)
+        self.takes_entries = view is None
         self._sink = Sink(self._receive, owner=self)
 
     def open(self) -> None:
