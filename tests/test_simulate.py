@@ -612,6 +612,16 @@ def test_a_logger_can_stop_at_what_a_step_logs():
     assert logger.ending == ("interrupted", "no")
 
 
+def test_ctrl_c_loses_nothing_of_what_steps_log():
+    captured = testing.capture()
+    with pytest.warns(errors.InterruptedWarning):
+        logger = loggers.CompositeLogger(Interrupting(), captured)
+        final = spoolax.simulate(logging_walk, start(), 100, key=KEY, logger=logger)
+    assert final["n"] == 13
+    assert len(captured.values("largest")) == 13
+    assert captured.ending.status == "interrupted"
+
+
 def test_no_steps_are_no_trouble():
     with testing.capture() as logger:
         assert run(0, logger=logger)["n"] == 0

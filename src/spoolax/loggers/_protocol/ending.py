@@ -46,7 +46,7 @@ class Ending(NamedTuple):
         return Ending("interrupted" if is_stop else "failed", reason)
 
 
-class CutShort:
+class CutShort(BaseException):
     """What ended a run early although its driver returns: loggers are told, and nobody sees it."""
 
 

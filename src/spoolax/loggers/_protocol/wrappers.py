@@ -122,8 +122,8 @@ class AlreadyOpen(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        is_told = error is None or isinstance(error, CutShort)
-        if is_told and isinstance(self._logger, Logger):  # Others are told when they are closed.
+        # An exception will reach whoever has opened it.
+        if isinstance(self._logger, Logger) and (error is None or isinstance(error, CutShort)):
             self._logger.cut_short = error
 
     def wants(self, step: int) -> bool:
