@@ -4,6 +4,9 @@ import io
 import itertools
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +148,42 @@ def test_ctrl_c_finishes_the_step_and_closes_the_loggers():
     assert spoolax.interrupted()
     run(1)
     assert not spoolax.interrupted()
+
+
+@pytest.mark.once
+def test_a_script_can_tell_that_ctrl_c_ended_it_and_so_can_its_files(tmp_path):
+    code = """if True:
+        import sys, jax, jax.numpy as jnp, spoolax
+        from spoolax.loggers import *
+        from spoolax.storage import WriterGroupConfig
+        schema = {"frames": WriterGroupConfig(lambda x: {"x": x}, 10)}
+        logger = CompositeLogger(
+            HDF5StorageWriter("frames.h5", schema, jnp.zeros(3)), SaveLogger("all.h5", every=10)
+        )
+        print("begins", flush=True)
+        key = jax.random.key(0)
+        x = spoolax.simulate(
+            lambda key, x: x + 1, jnp.zeros(3), 10**9, key=key, logger=logger, inner=10
+        )
+        print(int(x[0]))
+        sys.exit(130 if spoolax.interrupted() else 0)
+    """
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=-1, stderr=-1, text=True) as script:
+        script.stdout.readline()
+        path = tmp_path / "all.h5"
+        while script.poll() is None:
+            time.sleep(0.1)
+            if path.exists() and spoolax.open(path).steps_run:
+                script.send_signal(signal.SIGINT)
+                break
+        out, told = script.communicate(timeout=60)
+    assert script.returncode == 130, told
+    assert "InterruptedWarning: Interrupted after" in told
+    for name in ("all.h5", "frames.h5"):
+        with spoolax.open(tmp_path / name) as reader:
+            assert (reader.status, reader.steps_run) == ("interrupted", int(out))
+            assert reader.reason == f"Interrupted after {int(out)} of 1000000000 steps."
 
 
 def test_ctrl_c_in_the_last_step_is_not_lost():
