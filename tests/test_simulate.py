@@ -445,26 +445,28 @@ def test_a_run_with_a_goal_can_be_resumed_and_interrupted():
     assert captured.values("n") == list(range(1, final["n"] + 1))
 
 
-def test_the_device_does_not_wait_for_the_test_of_a_goal():
-    """The host reads it when other steps have been dispatched."""
-    dispatched = []
-
-    def step(key, x):
-        jax.debug.callback(lambda x: dispatched.append((int(x), len(seen))), x)
-        return x + 1
+def test_the_device_need_not_wait_for_the_host_to_read_a_test():
+    """Steps are dispatched ahead of that, and those after the goal do not run."""
+    happened, ran = [], []
 
     class Seeing(loggers.Logger):
-        concurrent = True
-
         def log(self, state, step):
-            seen.append(step)
+            happened.append(("logged", step))
 
-    seen = []
+        def wants(self, step):  # Asked when the step has been dispatched.
+            happened.append(("dispatched", step))
+            return True
+
+    def step(key, x):
+        jax.debug.callback(lambda x: ran.append(int(x)), x)
+        return x + 1
+
     final = spoolax.simulate(step, 0, 30, key=KEY, until=lambda x: x == 20, logger=Seeing())
     jax.effects_barrier()
     assert final == 20
-    assert seen == list(range(20))
-    assert sorted(x for x, _ in dispatched) == list(range(20)), "no step after the goal"
+    assert sorted(ran) == [i for what, i in happened if what == "logged"] == list(range(20))
+    for i in range(20):
+        assert happened.index(("dispatched", i + 4)) < happened.index(("logged", i))
 
 
 def test_a_logger_can_say_that_the_goal_is_reached():
@@ -536,7 +538,8 @@ def test_what_a_step_logs_reaches_the_logger():
     for options in ({}, {"inner": 20, "warmup": 3, "start_step": 5}, {"donate": False}):
         first, warm = options.get("start_step", 0), options.get("warmup", 0)
         logger, states = testing.capture(), testing.capture(every=10, view=lambda s: {"n": s["n"]})
-        both = loggers.CompositeLogger(states, loggers.TqdmLogger(file=io.StringIO()), logger)
+        bar = loggers.TqdmLogger(file=io.StringIO())
+        both = loggers.CompositeLogger(states, loggers.CompositeLogger(bar, logger).every(1))
         final = spoolax.simulate(logging_walk, start(), 50, key=KEY, logger=both, **options)
         if not (first or warm):
             assert final["x"].tobytes() == reference["x"].tobytes()

@@ -22,9 +22,9 @@ from .._weak_cache import WeakCache
 from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
-from ..loggers._protocol.wrappers import AlreadyOpen, is_logger
+from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
 from .dispatch import MOST_STEPS, Now, Programs, run, run_until, untested
-from .step_logs import Takers, logged_by, takers_in, warn_of_no_taker
+from .step_logs import StepLogs, logged_by, warn_of_no_taker
 
 SimState = TypeVar("SimState")
 
@@ -110,8 +110,8 @@ def simulate(
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
     state, logged = _initial_state(step, key, state)
-    takers = list(takers_in(logger)) if logged else []
-    if logged and not (takers or isinstance(logger, NullLogger)):
+    takes_logs = bool(logged) and takes_entries(logger)
+    if logged and not (takes_logs or isinstance(logger, NullLogger)):
         warn_of_no_taker(logged)
     if until is not None:
         _check_until(until, state)
@@ -125,21 +125,18 @@ def simulate(
         what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
 
         def drive(opened: Logger[Any]) -> str:
-            with Takers(*takers) as entries:
-                program = entries.tap(advance) if takers else advance
-
-                def stops() -> bool:
-                    return asked() or entries.stop is not None
-
-                how = now, functools.partial(program, key), end, inner, opened, stops
+            goal = ""
+            with StepLogs(opened) as logs:
+                program = functools.partial(logs.tap(advance) if takes_logs else advance, key)
+                how = now, program, end, inner, opened, lambda: asked() or logs.stop is not None
                 if until is None:
                     run(*how)
                 elif run_until(*how, min(check_every, MOST_STEPS), donate):
                     name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
-                    return f"`{name}` was true after step {now.step - 1}."
-            if entries.stop is not None:
-                raise entries.stop
-            return ""
+                    goal = f"`{name}` was true after step {now.step - 1}."
+            if logs.stop is not None:
+                raise logs.stop
+            return goal
 
         if now.step == warmup:
             now.step = start_step

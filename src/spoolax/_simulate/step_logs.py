@@ -7,7 +7,7 @@ where they get the number of the step as a named step.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,13 +18,11 @@ from .._listen.options import Options
 from .._log.entry import Entry, Nodes, entries, map_entries
 from .._log.primitive import emit, listening
 from .._logdict.logdict import LogDict
-from .._tap.sinks import Sink
 from .._walk.interpret import interpret
 from .._walk.meaning import Meaning, State
 from .._walk.places import Where
 from .._walk.survey import repetitions, survey, without
 from ..errors import NothingSelectedWarning, StopRun
-from ..loggers import CompositeLogger, Logger
 from ..loggers._protocol.wrappers import AlreadyOpen
 
 STEP = "step"
@@ -69,28 +67,16 @@ class _Numbering(Meaning):
         return (), state
 
 
-def takers_in(logger: Any) -> Iterator[Logger[Any]]:
-    """The loggers that take entries besides states, out of one or several."""
-    if isinstance(logger, CompositeLogger):
-        for one in logger.loggers:
-            yield from takers_in(one)
-    elif isinstance(logger, Logger) and logger.takes_entries:
-        yield logger
-
-
-class Takers(CompositeLogger):
-    """Loggers that are open, and get entries besides the states, which are what counts as steps.
+class StepLogs(AlreadyOpen):
+    """Hands a logger what steps log, besides their states, which are what counts as steps.
 
     A request to stop is kept for the driver: if the program were cut off, its state would be lost.
     """
 
-    def __init__(self, *loggers: Logger[Any]) -> None:
-        super().__init__(*map(AlreadyOpen, loggers))
-        self._sinks = [Sink(one, owner=one) for one in loggers]  # They raise what goes wrong.
-        self.stop: StopRun | None = None
+    stop: StopRun | None = None
 
     def log(self, state: LogDict, step: int) -> None:
-        """Hand an entry to all of them."""
+        """Pass an entry on."""
         state._beside_states = True
         try:
             super().log(state, step)

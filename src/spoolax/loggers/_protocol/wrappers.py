@@ -110,7 +110,7 @@ class AlreadyOpen(Logger[Any]):
     concurrent = True
 
     def __init__(self, logger: Any) -> None:
-        self._logger = logger
+        self._logger, self.takes_entries = logger, takes_entries(logger)
 
     def log(self, state: Any, step: int) -> None:
         """Pass a state on."""
@@ -139,6 +139,11 @@ class AlreadyOpen(Logger[Any]):
 def is_logger(one: Any) -> bool:
     """Say whether something is a context manager with a method `log`."""
     return all(hasattr(one, name) for name in ("log", "__enter__", "__exit__"))
+
+
+def takes_entries(logger: Any) -> bool:
+    """Say whether a logger, which need not be a `Logger`, takes entries besides states."""
+    return bool(getattr(logger, "takes_entries", False))
 
 
 def wants_step(logger: Any, step: int) -> bool:
