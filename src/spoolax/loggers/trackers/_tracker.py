@@ -137,7 +137,8 @@ class TrackerLogger(WritingLogger):
         self._patience = PATIENCE if self.given_patience is None else self.given_patience
         default = (self.directory or Path()) / DEFAULT_NAME
         self._unsent_directory = UnsentDirectory(Path(spill).expanduser() if spill else default)
-        self._existing: UnsentFile | None = None  # The file that `replay` resumes.
+        self._existing: UnsentFile | None = None  # The file that `replay` resumes,
+        self._replayed_ending: Ending | None = None  # and how its run ended, if it says so.
         self._outbox = Outbox(f"spoolax-{type(self).__name__}", self._timing)
         self._forked = False
         self._seed: str | None = None  # The name of a run of `init` among the others.
@@ -220,7 +221,8 @@ class TrackerLogger(WritingLogger):
         try:
             channel.unsent.write_all()
         finally:
-            channel.closing = self.ending
+            assert self.ending is not None
+            channel.close(self._replayed_ending or self.ending)
             try:
                 self._outbox.finish(channel, self._patience)
             finally:
@@ -332,6 +334,7 @@ class TrackerLogger(WritingLogger):
             "logger": type(self).__name__,
             "unique": self.unique,
             "connected": self._channel.connected.is_set(),
+            "ended": self._channel.closing and self._channel.closing.status,
             "made_with": json_arguments(self.arguments()),
         }
 

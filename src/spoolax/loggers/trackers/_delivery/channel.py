@@ -119,6 +119,13 @@ class Channel:
         is_late = file is not None and file.confirm_sent()
         return is_late or self.unsent.in_memory > 0 or self.has_work
 
+    def close(self, ending: Ending) -> None:
+        """The run has ended like this. The file says so too, for whoever sends what is left."""
+        self.closing = ending
+        if self.unsent.file is not None:
+            with contextlib.suppress(OSError):
+                self.unsent.file.update_run(self.tracker.about())
+
     def abandon(self) -> None:
         """Leave unsent rows where they are."""
         self._abandoned = True
