@@ -11,6 +11,7 @@ from ._logdict.logdict import Origin as Origin
 from ._spool.spool import spool as spool
 from ._tap.host import flush as flush
 from ._tap.tap import tap as tap
+from .errors import Converged as Converged
 from .errors import SpoolaxError as SpoolaxError
 from .errors import StopRun as StopRun
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from . import optimizers as optimizers
     from . import storage as storage
     from . import testing as testing
-    from ._simulate import key_chain as key_chain
-    from ._simulate import simulate as simulate
+    from ._simulate.simulate import interrupted as interrupted
+    from ._simulate.simulate import key_chain as key_chain
+    from ._simulate.simulate import simulate as simulate
     from ._watch.nan import NanFound as NanFound
     from ._watch.primitives import Outline as Outline
     from ._watch.primitives import primitives as primitives
@@ -44,8 +46,9 @@ __getattr__, __dir__, __all__ = lazily(
         "NanFound": "._watch.nan",
         "Outline": "._watch.primitives",
         "fit": "",
+        "interrupted": "._simulate.simulate",
         "is_jax_array": ".optimizers",
-        "key_chain": "._simulate",
+        "key_chain": "._simulate.simulate",
         "load": ".storage",
         "log_convergence_async": ".optimizers",
         "log_iteration_async": ".optimizers",
@@ -55,7 +58,7 @@ __getattr__, __dir__, __all__ = lazily(
         "primitives": "._watch.primitives",
         "progress": "._watch.progress",
         "save": ".storage",
-        "simulate": "._simulate",
+        "simulate": "._simulate.simulate",
         "storage": "",
         "testing": "",
         "watch": "._watch.watch",

@@ -6,6 +6,8 @@ message says what is wrong, why, and what to do.
 
 __all__ = [
     "ArgumentChangedWarning",
+    "Converged",
+    "InterruptedWarning",
     "LogFileError",
     "LogTypeError",
     "LogValueError",
@@ -153,6 +155,35 @@ class StopRun(SpoolaxError, RuntimeError):  # noqa: N818 (it is a request)
         ... except spoolax.StopRun as stop:
         ...     print(stop)
         that is enough
+    """
+
+
+class Converged(StopRun):
+    """Raise this instead of `StopRun` if the run has come where it was to go.
+
+    It stops a program in the same way, but files and trackers say that the run has finished, with
+    this as the reason; and if a logger of `spoolax.simulate` raises it, that returns the state.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> class Patience(spoolax.Logger):
+        ...     def log(self, state, step):
+        ...         if state < 0.01:
+        ...             raise spoolax.Converged(f"It is small at step {step}.")
+        >>> logger = Patience()
+        >>> key, halve = jax.random.key(0), lambda key, x: x / 2
+        >>> x = spoolax.simulate(halve, 1.0, 100, key=key, logger=logger)
+        >>> float(x), logger.ending.status, logger.ending.reason
+        (0.0078125, 'finished', 'It is small at step 6.')
+    """
+
+
+class InterruptedWarning(UserWarning):
+    """Issued by `spoolax.simulate` when Ctrl-C ended it early; see `spoolax.interrupted`.
+
+    Examples:
+        >>> issubclass(InterruptedWarning, UserWarning)
+        True
     """
 
 

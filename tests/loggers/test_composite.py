@@ -7,6 +7,7 @@ from logger_cases import Spy, five
 
 import spoolax
 from spoolax import loggers, testing
+from spoolax._tap.host import host
 
 pytestmark = pytest.mark.once
 
@@ -102,7 +103,42 @@ def test_one_that_stops_the_run_does_so_after_the_others_have_the_entry():
     assert captured.values("x") == [0, 1, 2, 3]
 
 
-def test_a_stop_that_comes_too_late_still_counts_as_a_failure(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (KeyboardInterrupt(), ("interrupted", "KeyboardInterrupt")),
+        (spoolax.StopRun("enough"), ("interrupted", "enough")),
+        (spoolax.Converged("flat"), ("finished", "flat")),
+        (ValueError("no"), ("failed", "ValueError: no")),
+        (ExceptionGroup("two", [spoolax.StopRun("a"), OSError()]), ("failed", "OSError")),
+        (BaseExceptionGroup("one", [KeyboardInterrupt()]), ("interrupted", "KeyboardInterrupt")),
+    ],
+)
+def test_all_know_how_the_run_ended(error, ending):
+    told = []
+
+    class Plain:
+        def __enter__(self):
+            return self
+
+        def log(self, state, step):
+            pass
+
+        def __exit__(self, kind, error, trace):
+            told.append(error)
+
+    captured, ring = testing.capture(), loggers.RingBufferLogger(2)
+    with pytest.raises(type(error)):
+        with loggers.CompositeLogger(captured.every(2), Plain(), ring) as logger:
+            assert logger.ending is None
+            logger.init(0)
+            raise error
+    for one in (logger, captured, ring, *logger.runs.values()):
+        assert one.ending == ending
+    assert told == [None if ending[0] == "finished" else error], "of which it knows nothing"
+
+
+def test_a_stop_that_comes_too_late_still_counts(tmp_path):
     """The program is over before anybody has looked."""
     ring = loggers.RingBufferLogger(3, tmp_path / "last.jsonl")
     check = loggers.CheckLogger(lambda logs: logs["i"] < 3, keys="i")
@@ -110,3 +146,18 @@ def test_a_stop_that_comes_too_late_still_counts_as_a_failure(tmp_path):
     with pytest.raises(spoolax.StopRun, match="At step 3"), composite as logger:
         logger.spool(five)()
     assert (tmp_path / "last.jsonl").exists()
+    for one in (composite, ring, check):
+        assert one.ending.status == "interrupted"
+
+
+def test_ctrl_c_while_the_last_entries_are_awaited_is_an_interruption(monkeypatch):
+    def pressed():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    captured = testing.capture()
+    with pytest.raises(KeyboardInterrupt), captured as logger:
+        logger.tap(five)()
+        monkeypatch.setattr(host, "settle", pressed)
+    assert captured.ending.status == "interrupted"
+    assert len(captured.records) == 10

@@ -8,6 +8,7 @@ import threading
 import jax.numpy as jnp
 import pytest
 
+import spoolax
 from spoolax import loggers
 
 pytestmark = pytest.mark.once
@@ -75,6 +76,18 @@ def test_a_webhook_is_called_at_the_end_and_on_failure():
         "values": {},
         "error": "RuntimeError: crash",
     }
+
+
+def test_a_webhook_tells_an_interruption_from_a_failure():
+    with Server() as server:
+        for when in ("failure", "end"):
+            with pytest.raises(KeyboardInterrupt), loggers.WebhookLogger(server.url, when):
+                raise KeyboardInterrupt
+        with pytest.raises(spoolax.Converged), loggers.WebhookLogger(server.url, "end"):
+            raise spoolax.Converged("flat")
+    (_, first), (_, second) = server.received
+    assert (first["event"], first["error"]) == ("interruption", "KeyboardInterrupt: ")
+    assert second == {"event": "end", "step": None, "values": {}}
 
 
 def test_a_webhook_is_called_again_if_the_server_has_trouble():

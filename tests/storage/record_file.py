@@ -52,6 +52,7 @@ class Writer:
         self._file, self._meta, self._tables, self._counts = draft.open("xb"), meta, [], {}
         self._file.write(MAGIC)
         self._write({"status": "running"})
+        self._write({"reason": ""})
         self.set_steps_run(steps_run)
         self.add_tables(tables)
         os.replace(draft, path)
@@ -76,7 +77,8 @@ class Writer:
     def set_steps_run(self, steps):
         self._write({"steps_run": steps})
 
-    def close(self, status):
+    def close(self, status, reason=""):
+        self._write({"reason": reason})
         self._write({"status": status})
         self._file.close()
 
@@ -112,6 +114,9 @@ class Reader:
 
     def status(self):
         return self._last("status")
+
+    def reason(self):
+        return self._last("reason")
 
     def steps_run(self):
         return self._last("steps_run")

@@ -20,7 +20,7 @@ from mlflow import MlflowClient
 from PIL import Image
 
 import spoolax
-from spoolax.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
+from spoolax.errors import LogTypeError, LogValueError, StopRun, TrackerError, UnsentWarning
 from spoolax.loggers import MlflowLogger, replay
 from spoolax.loggers.trackers._rows.row import TrackerRow
 from spoolax.testing import LoggerContract
@@ -288,6 +288,19 @@ def test_a_run_can_be_resumed_and_may_fail(make):
     assert len(runs(three)) == 1
     with pytest.raises(TrackerError, match="no run 'other'"), make(run_id="other", resume="must"):
         pass
+
+
+def test_a_run_that_is_interrupted_is_killed_and_may_be_resumed(make):
+    with pytest.raises(StopRun), make(run_id="mine") as one:
+        one.log({"x": 0}, 0)
+        raise StopRun("it diverges")
+    (run,) = runs(one).values()
+    assert (run.info.status, run.data.tags["spoolax.reason"]) == ("KILLED", "it diverges")
+    with make(run_id="mine", resume="must") as two:
+        two.log({"x": 1}, 1)
+    (run,) = runs(two).values()
+    assert run.info.status == "FINISHED"
+    assert "spoolax.reason" not in run.data.tags
 
 
 def test_runs_are_not_mixed_unless_that_is_wanted(make, caplog):

@@ -120,6 +120,14 @@ def test_tags_keep_their_values(make):
     assert '"who:me"' in text.tensor_proto.string_val[0].decode()
 
 
+def test_a_run_that_is_interrupted_says_so(make):
+    with pytest.raises(KeyboardInterrupt), make() as logger:
+        logger.log({"x": 1}, 0)
+        raise KeyboardInterrupt
+    (text,) = read(logger.path).Tensors("status/text_summary")
+    assert text.tensor_proto.string_val[0] == b"interrupted: KeyboardInterrupt"
+
+
 def test_a_row_that_cannot_be_written_does_not_repeat_the_others(make, monkeypatch):
     with pytest.warns(UnsentWarning, match="refused 1 row"), make() as logger:
         for i in range(100):

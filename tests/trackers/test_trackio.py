@@ -13,7 +13,7 @@ import pytest
 from cases import COLOURS, NUMBERS, TEXT, log_everything, log_seeds
 from PIL import Image
 
-from spoolax.errors import LogTypeError, LogValueError, TrackerError, UnsentWarning
+from spoolax.errors import LogTypeError, LogValueError, StopRun, TrackerError, UnsentWarning
 from spoolax.loggers import TrackioLogger, replay
 from spoolax.testing import LoggerContract
 
@@ -79,6 +79,19 @@ def test_everything_that_can_be_shown_arrives(make, place):
     assert rows[4]["note"]["_value"] == TEXT
     assert found.configs["everything"]["lr"] == 0.5
     assert found.configs["everything"]["a"] == {"b": 1}
+
+
+def test_a_run_that_is_cut_short_has_an_alert(make, place):
+    for error in (StopRun("it diverges"), ZeroDivisionError("no")):
+        with pytest.raises(type(error)), make(name=type(error).__name__) as logger:
+            logger.log({"x": 1}, 0)
+            raise error
+    alerts = logger._trackio.Api().alerts(logger.project)
+    told = {one["run"]: (one["title"], one["text"], one["level"]) for one in alerts}
+    assert told == {
+        "StopRun": ("interrupted", "it diverges", "warn"),
+        "ZeroDivisionError": ("failed", "ZeroDivisionError: no", "error"),
+    }
 
 
 def test_every_seed_is_a_run(make):

@@ -153,6 +153,15 @@ def test_a_run_that_fails_and_tags(make, tmp_path):
     assert file.run.job_type == "sweep"
 
 
+def test_a_run_that_is_interrupted_is_not_one_that_failed(make, tmp_path):
+    with pytest.raises(KeyboardInterrupt), make() as logger:
+        logger.log({"x": 1}, 0)
+        raise KeyboardInterrupt
+    (file,) = files(tmp_path)
+    assert file.exit_code == 255, "as wandb itself says after Ctrl-C"
+    assert file.summary["spoolax/reason"] == "KeyboardInterrupt"
+
+
 def test_what_wandb_does_not_accept_is_an_error_before_the_run(make):
     for arguments in ({"project": "a/b"}, {"run_id": "a/b"}, {"tags": ["x" * 100]}):
         with pytest.raises(LogValueError, match="wandb does not accept"):

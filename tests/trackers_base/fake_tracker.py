@@ -55,9 +55,9 @@ class ToSite(TrackerLogger):
             raise ValueError("this is no good")
         self.rows += rows
 
-    def finish(self, failed):
+    def finish(self, ending):
         self.site.ask()
-        self.ended = "failed" if failed else "well"
+        self.ended = "well" if ending.status == "finished" else ending.status
 
     def _native(self):
         return self.rows

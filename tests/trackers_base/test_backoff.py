@@ -6,7 +6,7 @@ import urllib.error
 import pytest
 
 from spoolax.errors import LogFileError, WebhookError
-from spoolax.loggers import WebhookLogger
+from spoolax.loggers import Ending, WebhookLogger
 from spoolax.loggers._backoff import Backoff
 from spoolax.loggers.trackers._delivery.channel import Channel
 from spoolax.loggers.trackers._delivery.timing import Timing
@@ -90,7 +90,7 @@ class Away:
 
     def __init__(self, clock, until):
         self._clock, self._until = clock, until
-        self.attempts, self.steps, self.has_failed = [], [], None
+        self.attempts, self.steps, self.ending = [], [], None
 
     def connect(self):
         self.attempts.append(self._clock.now)
@@ -100,8 +100,8 @@ class Away:
     def send(self, rows):
         self.steps += [row.step for row in rows]
 
-    def finish(self, failed):
-        self.has_failed = failed
+    def finish(self, ending):
+        self.ending = ending
 
     def refuses(self, error):
         return False
@@ -115,12 +115,12 @@ def test_a_channel_tries_again_after_pauses(clock, tmp_path):
     timing = Timing(first_pause=1.0, longest_pause=5.0)
     channel = Channel(tracker, "Away", lambda: UnsentFile(path, {}), timing, clock)
     channel.put("".join(json.dumps({"_step": i}) + "\n" for i in range(3)), 3)
-    channel.closing = False
+    channel.closing = Ending("finished")
     while channel.has_work:
         clock.now += channel.backoff.remaining()
         channel.work()
     assert tracker.attempts == [0.0, 1.0, 3.0, 7.0, 12.0, 17.0, 22.0]
-    assert (tracker.steps, tracker.has_failed) == ([0, 1, 2], False)
+    assert (tracker.steps, tracker.ending) == ([0, 1, 2], Ending("finished"))
     assert not path.exists()
 
 

@@ -189,7 +189,7 @@ def test_rows_in_the_memory_of_a_tracker_that_is_given_up_are_not_lost(
                 raise OSError("not now")
             self.kept = [*self.kept, *rows]
 
-        def finish(self, failed):
+        def finish(self, ending):
             if not can_finish:
                 raise OSError("not now, either")
             self.rows += self.kept
@@ -216,7 +216,7 @@ def test_rows_in_the_memory_of_a_tracker_that_hangs_are_not_lost(make, site, tmp
             if any(row.step == hangs_at for row in rows):
                 go_on.wait(20)
 
-        def finish(self, failed):
+        def finish(self, ending):
             go_on.wait(20)
 
     with pytest.warns(UnsentWarning, match="could not send 4 rows"):

@@ -1,5 +1,6 @@
 """Files of rows are sent later, or to another tracker."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -55,6 +56,24 @@ def test_what_could_not_be_sent_can_be_replayed(make, site, tmp_path):
     assert site.runs["one"].config == {"lr": 0.1}
     assert site.runs["one"].run_id == logger.run_id
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"), [(KeyboardInterrupt, "interrupted"), (ValueError, "failed"), (None, "well")]
+)
+def test_a_run_that_is_replayed_ends_as_it_did(make, site, tmp_path, error, ended):
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        with pytest.warns(UnsentWarning), make(patience=0) as logger:
+            site.is_away.set()
+            logger.log({"x": 1}, 0)
+            if error:
+                raise error
+    (left,) = waiting_files(tmp_path)
+    with pytest.warns(UnsentWarning):
+        assert replay(left, site=site) == 0
+    site.is_away.clear()
+    assert replay(left, site=site) == 1
+    assert site.runs["one"].ended == ended
 
 
 def test_what_a_killed_process_has_flushed_can_be_sent(make, site, tmp_path):

@@ -47,9 +47,9 @@ def test_a_run_that_fails_does_not_hold_up_the_others(make, site):
                 raise RuntimeError("not this one")
             super().send(rows)
 
-        def finish(self, failed):
+        def finish(self, ending):
             time.sleep(0.02)
-            super().finish(failed)
+            super().finish(ending)
 
     with pytest.warns(UnsentWarning, match=r"could not send 6 rows \(RuntimeError: not this one"):
         with OneIsWrong(site=site, directory=make().directory) as logger:
@@ -149,6 +149,16 @@ def test_a_run_that_fails_is_marked_as_failed(make, site):
         _ = 1 / 0
     assert site.runs["one"].ended == "failed"
     assert site.runs["one"].numbers() == [1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), spoolax.StopRun("enough")])
+def test_a_run_that_is_interrupted_is_marked_as_that(make, site, error):
+    """And so are the runs of `init`."""
+    with pytest.raises(type(error)), make() as logger:
+        logger.log({"x": 1}, 0)
+        logger.tap(lambda: spoolax.log({"x": 2.0}), logger.init(0))()
+        raise error
+    assert [run.ended for run in site.runs.values()] == ["interrupted"] * 2
 
 
 def test_every_seed_has_a_run_with_what_is_its_own(make, site):

@@ -49,6 +49,8 @@ assert_type(logger.every(3), spoolax.Logger[typing.Any])
 y, m = spoolax.progress(f, depth=1)(y)
 state: dict[str, jax.Array] = {"y": y}
 state = spoolax.simulate(lambda key, state: state, state, 10, key=jax.random.key(0), logger=logger)
+state = spoolax.simulate(lambda key, s: s, state, 10, key=jax.random.key(0), until=lambda s: False)
+was_interrupted: bool = spoolax.interrupted()
 
 
 class Mine(spoolax.Logger[dict[str, jax.Array]]):

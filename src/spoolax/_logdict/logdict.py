@@ -87,6 +87,8 @@ class LogDict(dict[str, Any]):
     steps: dict[str, dict[str, Any]]
     stacked: frozenset[str]
 
+    _beside_states = False  # Whether a logger also gets the states of the steps that logged this.
+
     def __init__(
         self,
         values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),

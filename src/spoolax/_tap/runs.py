@@ -56,6 +56,12 @@ class Run:
         self.stopped = True
         return -self.number
 
+    def raise_if_asked_to_stop(self) -> None:
+        """Raise what wants to stop a run that is not a program."""
+        if self.stop is not None:
+            self.stopped = True
+            raise self.stop
+
     def raise_if_stopped(self) -> None:
         """Raise what stopped the program, which has ended."""
         if self.interruptible.asked() and not self.stopped:  # It ended before it learned that.

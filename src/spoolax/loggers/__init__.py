@@ -17,6 +17,7 @@ from ._null import NullLogger as NullLogger
 from ._plot import PlotLogger as PlotLogger
 from ._print import PrintLogger as PrintLogger
 from ._profile import ProfileLogger as ProfileLogger
+from ._protocol.ending import Ending as Ending
 from ._protocol.frequency import EveryNStep as EveryNStep
 from ._protocol.frequency import EverySeconds as EverySeconds
 from ._protocol.frequency import Frequency as Frequency

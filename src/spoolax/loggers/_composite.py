@@ -9,11 +9,12 @@ from typing import Any, Self
 
 from .._logdict.logdict import LogDict
 from .._tap.sinks import Sink, failures
-from ..errors import LogTypeError, StopRun
+from ..errors import Converged, LogTypeError, StopRun
+from ._protocol.frequency import is_beside_states
 from ._protocol.lifecycle import raise_failures
 from ._protocol.logger import Logger
 from ._protocol.runs import RunInfo
-from ._protocol.wrappers import AlreadyOpen, is_logger, wants_step
+from ._protocol.wrappers import AlreadyOpen, is_logger, takes_entries, wants_step
 
 
 class CompositeLogger(Logger[Any]):
@@ -44,6 +45,7 @@ class CompositeLogger(Logger[Any]):
                     f"{one!r} is not a logger, which is a context manager with `log(state, step)`."
                 )
         self.loggers = loggers
+        self.takes_entries = any(map(takes_entries, loggers))
         self._sinks = [Sink(one, owner=one) for one in loggers]
 
     def __enter__(self) -> Self:
@@ -55,7 +57,8 @@ class CompositeLogger(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Hand a state to all of them."""
-        self._for_each(lambda one: one.log(state, step))
+        to_all = not is_beside_states(state)
+        self._for_each(lambda one: (to_all or takes_entries(one)) and one.log(state, step))
 
     def log_many(self, logs: LogDict) -> None:
         """Hand a batch of entries to all of them."""
@@ -69,11 +72,14 @@ class CompositeLogger(Logger[Any]):
     ) -> None:
         errors: list[BaseException] = []
         for one in reversed(self.loggers):
-            errors += failures.take_of(one)  # What its `log` raised.
             try:
-                one.__exit__(kind, error, trace)
+                if isinstance(one, Logger) or not isinstance(error, Converged):
+                    one.__exit__(kind, error, trace)
+                else:  # It would take it for a failure.
+                    one.__exit__(None, None, None)
             except BaseException as failure:
                 errors.append(failure)
+            errors += failures.take_of(one)  # What its `log` raised, unless it has said so itself.
         raise_failures(self, error, errors)
 
     def wants(self, step: int) -> bool:

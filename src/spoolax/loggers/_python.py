@@ -55,6 +55,7 @@ class PythonLogger(WritingLogger):
         fixed = None if callable(level) else _number(level)
         self._level = level if callable(level) else lambda values: fixed
         self._extra = extra or {}
+        self.takes_entries = self.takes_entries and not callable(level)
 
     def write(self, record: Record) -> None:
         """Log a record."""

@@ -20,6 +20,7 @@ from ._protocol.record import Record
 from ._protocol.runs import RunInfo
 from ._protocol.writer import Viewer, WritingLogger
 
+EVENTS = {"finished": "end", "failed": "failure", "interrupted": "interruption"}
 MOST_WAITING = 1000  # Messages.
 PAUSES = (0.25, 10.0)  # Seconds before the first retry, and at most; in between they double.
 
@@ -27,15 +28,16 @@ PAUSES = (0.25, 10.0)  # Seconds before the first retry, and at most; in between
 class WebhookLogger(WritingLogger):
     """Sends a POST with JSON when the run ends or fails, or when a condition becomes true.
 
-    The JSON object has `event` ("condition", "end" or "failure"), the `step` and `values` of the
-    entry (or of the last one), and `error` after a failure. A thread of its own sends it, with a
-    timeout and retries, so a slow or absent server does not hold up the run. What cannot be
-    delivered is reported, and raised at the end.
+    The JSON object has `event` ("condition", "end", "failure" or "interruption"), the `step` and
+    `values` of the entry (or of the last one), and `error` unless the run has finished. A thread
+    of its own sends it, with a timeout and retries, so a slow or absent server does not hold up the
+    run. What cannot be delivered is reported, and raised at the end.
 
     Args:
         url: Where to send it.
-        when: "end", "failure", "always" (both of these), or a function of the values that is called
-            for every entry: a message is sent when it turns true, and not again while it stays so.
+        when: "end", "failure" (or an interruption), "always" (any of these), or a function of the
+            values that is called for every entry: a message is sent when it turns true, and not
+            again while it stays so.
         body: Turns that object into what is sent, such as `lambda event: {"text": str(event)}`.
         headers: Additional headers.
         timeout: Seconds to wait for the server.
@@ -74,6 +76,7 @@ class WebhookLogger(WritingLogger):
         for name, number in (("timeout", timeout), ("retries", retries)):
             if not isinstance(number, (int, float)) or number < 0:
                 raise LogValueError(f"`{name}` must be a number, not {number!r}.")
+        self.takes_entries = self.takes_entries and not callable(when)
         self._url, self._when, self._body = url, when, body
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout, self._retries = timeout, retries
@@ -98,9 +101,10 @@ class WebhookLogger(WritingLogger):
 
     def close(self, error: BaseException | None) -> None:
         """Send the last message, and wait until everything has been delivered."""
-        event = "end" if error is None else "failure"
+        assert self.ending is not None
+        event = EVENTS[self.ending.status]
         try:
-            if self._when in (event, "always"):
+            if self._when in ("end" if event == "end" else "failure", "always"):
                 self._send(event, error)
         finally:
             self._queue.put(None)

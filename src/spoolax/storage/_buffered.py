@@ -20,6 +20,7 @@ from typing import Any
 
 from .._tap.host import host
 from .._tap.sinks import Sink
+from ..loggers._protocol.ending import Ending
 from ..loggers._protocol.logger import Logger
 from ._writable import WritableStore
 
@@ -101,8 +102,9 @@ class BufferedLogger(Logger[Any]):
             if self._failure is None:
                 self._flush()
         finally:
-            failed = error is not None or self._failure is not None
-            self._store.close("failed" if failed else "finished")
+            assert self.ending is not None
+            ending = self.ending if self._failure is None else Ending.of(self._failure)
+            self._store.close(ending.status, ending.reason)
 
     def _receive(self, act: Callable[[], None]) -> None:
         self.check()

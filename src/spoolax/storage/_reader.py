@@ -86,11 +86,21 @@ class StorageReader:
 
     @property
     def status(self) -> str:
-        """The status of the run: "running", "finished", "failed" or "crashed" (its writer died)."""
+        """The status of the run.
+
+        "running"; "finished"; "interrupted" (by Ctrl-C or `spoolax.StopRun`); "failed" (something
+        else was raised); or "crashed" (its writer died).
+        """
         self._reopen_if_replaced()
         is_written = Lock(self.path).is_held()  # Before the status, which a writer records last.
         status = self._store.status()
         return "crashed" if status == "running" and not is_written else status
+
+    @property
+    def reason(self) -> str:
+        """Why the run ended, if it did not just come to its end: the first 500 characters or so."""
+        self._reopen_if_replaced()
+        return self._store.reason()
 
     @property
     def steps_run(self) -> int:

@@ -22,7 +22,7 @@ from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict
 from .._tap.host import host
 from ..errors import StorageError
-from ..loggers._protocol.frequency import Frequency, Schedule, entry_keys
+from ..loggers._protocol.frequency import Frequency, Schedule, entry_keys, is_beside_states
 from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
 from ..loggers._protocol.steps import steps_of
@@ -79,6 +79,7 @@ class SaveLogger(BufferedLogger):
     ) -> None:
         self.path, self._mode, self._resume = Path(path), mode, check_resume(mode, resume)
         self._view, self._schedule = View(view), Schedule(every)
+        self.takes_entries = view is None
         self._settings = (attributes, config)
         self._order = itertools.count()
         self._tables: dict[Any, str] = {}  # The name of the table of each kind of entries.
@@ -119,7 +120,7 @@ class SaveLogger(BufferedLogger):
     def log(self, state: Any, step: int) -> None:
         """Save a state, or an entry of a program."""
         self.check()
-        self._steps_run += 1
+        self._steps_run += not is_beside_states(state)
         if not self._schedule.take(step, entry_keys(state)):
             return
         if isinstance(state, LogDict) and host.is_worker() and not self._view.is_chosen:

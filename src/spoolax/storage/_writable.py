@@ -128,10 +128,10 @@ class WritableStore:
         self._store.set_steps_run(steps)
         self.steps_run = steps
 
-    def close(self, status: Status) -> None:
+    def close(self, status: Status, reason: str = "") -> None:
         """Record how the run ended, close the store, and release its lock."""
         try:
-            self._store.close(status)
+            self._store.close(status, reason)
         finally:
             self._lock.release()
 

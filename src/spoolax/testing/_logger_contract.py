@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import loggers
 from .._log.primitive import log
-from .._simulate import simulate
+from .._simulate.simulate import simulate
 from .._spool.spool import spool
 from .._tap.host import flush
 from .._tap.tap import tap
@@ -52,6 +52,7 @@ def _simulation_step(key: Any, state: dict[str, Any]) -> dict[str, Any]:
     return {"x": state["n"] ** 2, "n": state["n"] + 1}
 
 
+INTERRUPTED = loggers.Ending("interrupted", "KeyboardInterrupt")
 EXPECTED: Entries = [(i, {"x": float(i * i)}) for i in range(5)]
 
 
@@ -173,6 +174,18 @@ class LoggerContract:
             raise AssertionError("the error of the run was swallowed")
         assert not logger.is_open
         self.check(logger, [(0, {"x": 1.0})])
+
+    def test_says_that_the_run_was_interrupted(self, tmp_path: Path) -> None:
+        """By Ctrl-C, which is not a failure; and so were the runs of `init`."""
+        logger = self.make(tmp_path)
+        try:
+            with logger:
+                logger.tap(_program, logger.init(0))(jnp.float32(1))
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        runs = list(logger.runs.values())
+        assert [one.ending for one in (logger, *runs)] == [INTERRUPTED] * 2
 
     def test_is_used_inside_of_with(self, tmp_path: Path) -> None:
         """Using it before or after, or entering it twice, is an error."""

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import LogFileError, StorageError
+from .._tap.host import flush
+from ..errors import Converged, LogFileError, StopRun, StorageError
 from ..loggers import EveryNStep, Once
 from ..storage._reader import StorageReader
 from ..storage._schema import WriterGroupConfig, is_array
-from ..storage._store.contract import Backend
+from ..storage._store.contract import Backend, Status
 from ..storage._store.dtypes import column_type_of
 from ..storage._store.tables import TableSpec
 from ..storage._store.trees import leaf_names, leaves, structure_of
@@ -198,18 +199,50 @@ class StoreContract:
             assert reader.focus_group("a/b").about == {"tags": ["t"]}
 
     def test_says_how_the_run_ended(self, tmp_path: Path) -> None:
-        """Running, finished, or failed, and how many steps have run."""
-        for ending in ("finished", "failed"):
+        """Running, finished, interrupted or failed, why, and how many steps have run."""
+        endings: dict[Status, str] = {
+            "finished": "",
+            "failed": "ValueError: \u221e",
+            "interrupted": "x" + 999 * "\u221e",  # It may be cut off.
+        }
+        for ending, reason in endings.items():
             path = tmp_path / ending
             store = self.writer(path, _table("rows", np.float32(0)))
             with self.reader(path) as reader:
                 assert (reader.status, reader.steps_run) == ("running", 0)
                 store.set_steps_run(5)
                 assert (reader.status, reader.steps_run) == ("running", 5)
-            store.close(ending)
+                assert reader.reason == ""
+            store.close(ending, reason)
             with self.reader(path) as reader:
                 assert (reader.status, reader.steps_run) == (ending, 5)
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["failed", "finished"]
+                assert reader.reason[:100] == reason[:100]
+                assert reason.startswith(reader.reason)
+        assert sorted(p.name for p in tmp_path.iterdir()) == sorted(endings)
+
+    def test_says_that_a_run_was_interrupted(self, tmp_path: Path) -> None:
+        """By Ctrl-C or `StopRun`; also in the stores of the runs of `init`."""
+        for error, ending in (
+            (KeyboardInterrupt(), ("interrupted", "KeyboardInterrupt")),
+            (StopRun("enough"), ("interrupted", "enough")),
+            (Converged("flat"), ("finished", "flat")),
+            (ZeroDivisionError("no"), ("failed", "ZeroDivisionError: no")),
+        ):
+            path = tmp_path / type(error).__name__
+            try:
+                with self.logger(path, lambda x: {"x": x["x"]}, {"x": 1.0}) as logger:
+                    logger.log({"x": 1.0}, 0)
+                    logger.init(0)
+                    flush()
+                    runs = list(logger.runs.values())
+                    raise error
+            except BaseException as raised:
+                assert raised is error
+            for one in (logger, *runs):
+                assert one.ending == ending
+                assert isinstance(one, TrajectoryWriter)
+                with self.reader(one.path) as reader:
+                    assert (reader.status, reader.reason) == ending
 
     def test_counts_rows_when_they_are_committed(self, tmp_path: Path) -> None:
         """If appending fails halfway, nothing of those rows counts, and others may follow."""

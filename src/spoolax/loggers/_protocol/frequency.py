@@ -228,16 +228,23 @@ class Schedule:
 class OncePerStep:
     """Says whether an entry counts as a step: if several are logged in a step, only one does.
 
-    Those with the same keys as the first entry of all count.
+    Those with the same keys as the first entry of all count; none do besides states.
     """
 
     def __init__(self) -> None:
         self._first: tuple[Any] | None = None
 
     def __call__(self, state: Any) -> bool:
+        if is_beside_states(state):
+            return False
         keys = (entry_keys(state),)
         self._first = self._first or keys
         return self._first == keys
+
+
+def is_beside_states(state: Any) -> bool:
+    """Whether something is an entry of a step whose state is logged too."""
+    return isinstance(state, LogDict) and state._beside_states
 
 
 def entry_keys(state: Any) -> Any:

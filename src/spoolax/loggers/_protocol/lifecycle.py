@@ -19,6 +19,7 @@ from ..._log.unheard import logger_closed, logger_opened
 from ..._tap.host import host
 from ..._tap.sinks import failures, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
+from .ending import CutShort, Ending
 from .left_open import adopt
 from .runs import LoggerState
 
@@ -135,9 +136,11 @@ def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
             # interrupted as well.
             attempt(host.drain)
         errors += failures.take_of(self)
-        # A run that was asked to stop has failed, even if it ended before it could be stopped.
-        stop = next((e for e in errors if isinstance(e, StopRun)), None)
+        # A run that was asked to stop was interrupted, even if it ended before it could be stopped.
+        stops = (e for e in errors if isinstance(e, (StopRun, KeyboardInterrupt)))
+        stop = next(stops, self.cut_short)
         about = (type(stop), stop, None) if error is None and stop else (kind, error, trace)
+        self._ending = Ending.of(about[1])
         for child in reversed(self._runs.values()):
             if child.is_open:
                 attempt(child.__exit__, *about)
@@ -155,7 +158,7 @@ def raise_failures(
     """Raise what went wrong in a logger; if the run failed, add it to that error as notes."""
     # A file that cannot be written often cannot be closed either, for the same reason.
     failures = list({(type(e), str(e)): e for e in reversed(failures)}.values())[::-1]
-    if run_error is None:
+    if run_error is None or isinstance(run_error, CutShort):
         raise_all(failures, f"Several things went wrong in {type(logger).__name__}.")
     else:
         for failure in failures:

@@ -26,6 +26,7 @@ from ..._tap.host import host
 from ..._tap.sinks import Sink
 from ..._tap.tap import Tapped, checked_sink
 from ...errors import LoggerStateError, LogTypeError, StopRun
+from .ending import CutShort, Ending
 from .entries import entries_of, forget_runs, logged_together, split_by_run
 from .frequency import Frequency
 from .left_open import open_until_exit
@@ -80,6 +81,13 @@ class Logger(Generic[LoopState]):
     # Whether two threads may be in `log` at once: the user's, and the worker, which delivers what
     # programs stream. If not, one waits for the other.
     concurrent = False
+    # Whether `simulate` hands it what the step logs, besides the states. A logger whose `log` knows
+    # the states of one program would not know what to do with that.
+    takes_entries = False
+
+    _ending: Ending | None = None
+    # What has ended a run early whose driver leaves it to others to close the logger.
+    cut_short: CutShort | None = None
 
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     _phase: str  # "new", "opening", "open", "closing", "closed"
@@ -147,6 +155,23 @@ class Logger(Generic[LoopState]):
     def is_open(self) -> bool:
         """Whether the logger is inside its `with`."""
         return self._phase == "open"
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the run ended: its `status` and the `reason`. None before the logger is closed.
+
+        Examples:
+            >>> import spoolax
+            >>> from spoolax.loggers import CheckLogger
+            >>> try:
+            ...     with CheckLogger(lambda state: state < 3, message="too large") as logger:
+            ...         for i in range(10):
+            ...             logger.log(i, i)
+            ... except spoolax.StopRun:
+            ...     print(logger.ending.status, "-", logger.ending.reason)
+            interrupted - At step 3, too large: value=3
+        """
+        return self._ending
 
     @property
     def runs(self) -> dict[int, Logger[Any]]:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._logdict.logdict import LogDict
+from .ending import CutShort
 from .frequency import Frequency, OncePerStep, Schedule, entry_keys
 from .logger import Logger
 from .record import by_name
@@ -28,7 +29,7 @@ class ThinnedLogger(Logger[Any]):
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
-        self._counts_as_step = OncePerStep()
+        self._counts_as_step, self.takes_entries = OncePerStep(), logger.takes_entries
 
     def __enter__(self) -> Self:
         self.logger.__enter__()
@@ -109,11 +110,21 @@ class AlreadyOpen(Logger[Any]):
     concurrent = True
 
     def __init__(self, logger: Any) -> None:
-        self._logger = logger
+        self._logger, self.takes_entries = logger, takes_entries(logger)
 
     def log(self, state: Any, step: int) -> None:
         """Pass a state on."""
         self._logger.log(state, step)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # An exception will reach whoever has opened it.
+        if isinstance(self._logger, Logger) and (error is None or isinstance(error, CutShort)):
+            self._logger.cut_short = error
 
     def wants(self, step: int) -> bool:
         """Say whether the logger wants the step."""
@@ -128,6 +139,11 @@ class AlreadyOpen(Logger[Any]):
 def is_logger(one: Any) -> bool:
     """Say whether something is a context manager with a method `log`."""
     return all(hasattr(one, name) for name in ("log", "__enter__", "__exit__"))
+
+
+def takes_entries(logger: Any) -> bool:
+    """Say whether a logger, which need not be a `Logger`, takes entries besides states."""
+    return bool(getattr(logger, "takes_entries", False))
 
 
 def wants_step(logger: Any, step: int) -> bool:

@@ -44,6 +44,7 @@ class WritingLogger(Logger[Any]):
 
     def __init__(self, *, view: Viewer = None, every: Frequency | int | None = None) -> None:
         self._view, self._schedule = View(view), Schedule(every)
+        self.takes_entries = view is None
         self._sink = Sink(self._receive, owner=self)
 
     def open(self) -> None:
@@ -54,7 +55,10 @@ class WritingLogger(Logger[Any]):
         raise NotImplementedError
 
     def close(self, error: BaseException | None) -> None:
-        """Finish, after the last record. `error` is what ended the run, if it failed."""
+        """Finish, after the last record.
+
+        `error` is what ended the run, if it failed or was interrupted; see `ending`.
+        """
 
     def __enter__(self) -> Self:
         self.open()
@@ -62,6 +66,8 @@ class WritingLogger(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Write what the view takes out of a state."""
+        if self._sink.run is not None:
+            self._sink.run.raise_if_asked_to_stop()
         if not self._schedule.take(step, entry_keys(state)):
             return
         if host.is_worker():
@@ -78,7 +84,8 @@ class WritingLogger(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close(error)
+        assert self.ending is not None
+        self.close(None if self.ending.status == "finished" else error)
 
     def wants(self, step: int) -> bool:
         """Say whether `every` includes the step."""

@@ -17,6 +17,7 @@ from typing import Any
 from ..._extras import load
 from ..._tap.sinks import reports
 from ...errors import LogValueError, MissingExtraError
+from .._protocol.ending import Ending
 from ._config import flat_config
 from ._rows.row import TrackerRow, steps_to_log
 from ._tracker import TrackerLogger
@@ -28,6 +29,9 @@ MOST_PARAMS = 100  # and parameters.
 RUN_ID = "spoolax.run_id"
 UNIQUE = "spoolax.unique"
 LAST_TIME = "spoolax.until"
+REASON = "spoolax.reason"
+MOST_TAG = 5000  # Characters.
+STATUSES = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 SQLITE = "sqlite:///"
 REFUSED = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST"}
 
@@ -138,6 +142,8 @@ class MlflowLogger(TrackerLogger):
             run = client.create_run(number, run_name=self.name, tags=tags)
         else:
             client.update_run(run.info.run_id, status="RUNNING")
+            if REASON in run.data.tags:  # Why it ended before.
+                client.delete_tag(run.info.run_id, REASON)
         self._number = run.info.run_id
         self._last_time = int(run.data.tags.get(LAST_TIME, 0))
         self._log_params(run.data.params)
@@ -222,12 +228,14 @@ class MlflowLogger(TrackerLogger):
                 client.log_image(run, image, key=key, step=step, timestamp=at, synchronous=True)
                 self._sent_images.add((key, step, at))
 
-    def finish(self, failed: bool) -> None:
+    def finish(self, ending: Ending) -> None:
         """Say how the run ended."""
         self._check_server()
         if self._last_time > 1000 * time.time():  # For whoever resumes it.
             self._client.set_tag(self._number, LAST_TIME, self._last_time)
-        self._client.set_terminated(self._number, "FAILED" if failed else "FINISHED")
+        if ending.reason:
+            self._client.set_tag(self._number, REASON, ending.reason[:MOST_TAG])
+        self._client.set_terminated(self._number, STATUSES[ending.status])
 
     def refuses(self, error: Exception) -> bool:
         """Say whether MLflow will never accept what it got; anything else may pass."""

@@ -12,6 +12,7 @@ import numpy as np
 from ..._tap.sinks import raise_all, reports
 from ...errors import LogFileError, LogTypeError, LogValueError, SpoolaxError
 from .._protocol.as_json import from_json
+from .._protocol.ending import Ending
 from .._protocol.paths import StrPath
 from .._protocol.record import Record
 from ._delivery.locked_file import InUseError
@@ -142,6 +143,8 @@ def _resume(path: Path, logger: TrackerLogger) -> int:
     """Send what is left in a file, as the logger that left it would have."""
     file = UnsentFile(path, lag=logger.lag)  # Before anything else: it may be in use.
     logger._existing, logger.unique = file, file.run["unique"]
+    if file.run.get("ended"):
+        logger._replayed_ending = Ending(file.run["ended"])
     waiting = file.waiting
     try:
         with logger:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._extras import load
+from .._protocol.ending import Ending
 from ._config import flat_config
 from ._rows.row import TrackerRow, steps_to_log
 from ._tracker import TrackerLogger
@@ -146,9 +147,11 @@ class TensorBoardLogger(TrackerLogger):
         sums = (struct.pack("<I", checksum(part)) for part in (length, data))
         return length + next(sums) + data + next(sums)
 
-    def finish(self, failed: bool) -> None:
-        """Close the writer of tensorboardX, if there is one."""
-        del failed
+    def finish(self, ending: Ending) -> None:
+        """Write a text if the run was cut short, and close the writer of tensorboardX."""
+        if ending != Ending("finished"):
+            text = self._x.summary.text("status", f"{ending.status}: {ending.reason}").value
+            self._write([self._event(None, time.time(), text)])
         if self._writer is not None:
             self._writer.close()
             self._writer = None

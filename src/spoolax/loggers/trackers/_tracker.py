@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ..._logdict.logdict import LogDict
 from ..._tap.host import host
 from ...errors import LoggerStateError, TrackerError
+from .._protocol.ending import Ending
 from .._protocol.frequency import Frequency
 from .._protocol.paths import StrPath, writable
 from .._protocol.record import Record
@@ -136,7 +137,8 @@ class TrackerLogger(WritingLogger):
         self._patience = PATIENCE if self.given_patience is None else self.given_patience
         default = (self.directory or Path()) / DEFAULT_NAME
         self._unsent_directory = UnsentDirectory(Path(spill).expanduser() if spill else default)
-        self._existing: UnsentFile | None = None  # The file that `replay` resumes.
+        self._existing: UnsentFile | None = None  # The file that `replay` resumes,
+        self._replayed_ending: Ending | None = None  # and how its run ended, if it says so.
         self._outbox = Outbox(f"spoolax-{type(self).__name__}", self._timing)
         self._forked = False
         self._seed: str | None = None  # The name of a run of `init` among the others.
@@ -157,8 +159,8 @@ class TrackerLogger(WritingLogger):
         """Send rows, at most `most` of them. If that fails, they are sent again."""
         raise NotImplementedError
 
-    def finish(self, failed: bool) -> None:
-        """Close the run. Everything has been sent."""
+    def finish(self, ending: Ending) -> None:
+        """Close the run, which ended like this. Everything has been sent."""
 
     def refuses(self, error: Exception) -> bool:
         """Say whether trying again after an error is of no use."""
@@ -219,7 +221,8 @@ class TrackerLogger(WritingLogger):
         try:
             channel.unsent.write_all()
         finally:
-            channel.closing = error is not None
+            assert self.ending is not None
+            channel.close(self._replayed_ending or self.ending)
             try:
                 self._outbox.finish(channel, self._patience)
             finally:
@@ -331,6 +334,7 @@ class TrackerLogger(WritingLogger):
             "logger": type(self).__name__,
             "unique": self.unique,
             "connected": self._channel.connected.is_set(),
+            "ended": self._channel.closing and self._channel.closing.status,
             "made_with": json_arguments(self.arguments()),
         }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..._extras import load
 from ...errors import LogValueError
+from .._protocol.ending import Ending
 from ._arguments import parameters_of
 from ._rows.row import TrackerRow, steps_to_log
 from ._tracker import TrackerLogger
@@ -152,9 +153,12 @@ class TrackioLogger(TrackerLogger):
                 values[name] = value._to_dict()
         return values
 
-    def finish(self, failed: bool) -> None:
-        """Close the run."""
-        del failed
+    def finish(self, ending: Ending) -> None:
+        """Close the run. Trackio keeps no status, so an alert says that it was cut short."""
+        if ending.status != "finished":
+            level = self._trackio.AlertLevel
+            serious = level.ERROR if ending.status == "failed" else level.WARN
+            self._run.alert(ending.status, ending.reason, serious)
         self._run.finish()
 
     def _native(self) -> Any:

@@ -8,10 +8,13 @@ from typing import Any
 
 from ..._extras import load
 from ...errors import LogValueError
+from .._protocol.ending import Ending
 from ._arguments import parameters_of
 from ._rows.row import TrackerRow
 from ._tracker import TrackerLogger
 from ._unique_names import UniqueNames
+
+EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 255}  # As wandb has them itself.
 
 
 class WandbLogger(TrackerLogger):
@@ -118,9 +121,11 @@ class WandbLogger(TrackerLogger):
         if "*" not in name:  # Else wandb takes it for a pattern.
             self._run.define_metric(name, step_metric=axis)
 
-    def finish(self, failed: bool) -> None:
+    def finish(self, ending: Ending) -> None:
         """Close the run."""
-        self._run.finish(exit_code=int(failed))
+        if ending.reason:
+            self._run.summary["spoolax/reason"] = ending.reason
+        self._run.finish(exit_code=EXIT_CODES[ending.status])
 
     def refuses(self, error: Exception) -> bool:
         """Say whether wandb will never accept what it got."""

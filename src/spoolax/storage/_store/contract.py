@@ -26,7 +26,7 @@ from .trees import Json
 
 Array = np.ndarray[Any, Any]
 Block = Array | Sequence[Array]  # The rows of a column: stacked, or one by one if they are large.
-Status = Literal["running", "finished", "failed"]
+Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 class Backend(Protocol):
@@ -83,8 +83,8 @@ class StoreWriter(Protocol):
     def set_steps_run(self, steps: int) -> None:
         """Record how many steps have run."""
 
-    def close(self, status: Status) -> None:
-        """Record how the run ended, and close the store."""
+    def close(self, status: Status, reason: str = "") -> None:
+        """Record how the run ended, and why, and close the store."""
 
 
 class StoreReader(Protocol):
@@ -96,6 +96,9 @@ class StoreReader(Protocol):
 
     def status(self) -> Status:
         """What its writer recorded last. One that died never records that it has ended."""
+
+    def reason(self) -> str:
+        """Why the run ended, if that was recorded; it may be cut off."""
 
     def steps_run(self) -> int:
         """How many steps had run when that was last recorded."""

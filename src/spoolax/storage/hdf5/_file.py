@@ -25,10 +25,11 @@ from ._superblock import recorded_end
 FORMAT = 1
 PAGE = 4096
 RESERVE = 1 << 18  # Bytes to be free besides the rows, for HDF5's metadata.
-STATUS: tuple[Status, ...] = ("running", "finished", "failed")  # As numbers: 0, 1, 2.
+STATUS: tuple[Status, ...] = ("running", "finished", "failed", "interrupted")  # By number.
+REASON_BYTES = 512
 # How many rows each table has, and the rows at its end that do not fill a chunk yet.
 ROWS, TAILS = "_rows", "_tails"
-RESERVED = ("_status", "_end", "_ran", ROWS, TAILS)
+RESERVED = ("_status", "_reason", "_end", "_ran", ROWS, TAILS)
 
 
 def create(path: Path, meta: Json) -> Any:
@@ -43,6 +44,7 @@ def create(path: Path, meta: Json) -> Any:
     put_text(file, "meta", json.dumps(meta))
     # Attributes are not safe to change while others read, so what changes is in datasets.
     file.create_dataset("_status", data=np.uint8(STATUS.index("running")))
+    file.create_dataset("_reason", shape=(), dtype=f"S{REASON_BYTES}")
     file.create_dataset("_end", data=np.float64(np.nan))
     file.create_dataset("_ran", data=np.int64(0))
     return file

@@ -100,6 +100,16 @@ class HDF5Reader:
         return STATUS[int(read_scalar(self._file, "_status"))]
 
     @raises_storage_errors
+    def reason(self) -> str:
+        """Why the run ended, if that was recorded."""
+        if not self._file.id.links.exists(b"_reason"):  # Files of earlier versions have none.
+            return ""
+        text = read_scalar(self._file, "_reason")
+        if not isinstance(text, bytes):
+            raise StorageError("'_reason' is not a text.")
+        return text.decode(errors="replace")
+
+    @raises_storage_errors
     def steps_run(self) -> int:
         """How many steps had run when that was last recorded."""
         return int(read_scalar(self._file, "_ran"))

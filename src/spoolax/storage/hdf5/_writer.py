@@ -21,10 +21,11 @@ from .._store.contract import Status
 from .._store.metadata import with_schema
 from .._store.tables import TableSpec
 from .._store.trees import Json
-from ._file import RESERVE, STATUS, check_space, create, reserve, trim
+from ._file import REASON_BYTES, RESERVE, STATUS, check_space, create, reserve, trim
 from ._reader import HDF5Reader, HDF5TableReader, open_reader
 from ._table import Table, initial_size
 
+SCALARS = ("_status", "_reason", "_end", "_ran")
 COPY_BYTES = 1 << 24  # Copied at a time.
 
 
@@ -80,11 +81,12 @@ class HDF5Writer:
         self._steps_run = steps
         self._write_scalar("_ran", steps)
 
-    def close(self, status: Status) -> None:
+    def close(self, status: Status, reason: str = "") -> None:
         """Record how the run ended, and close the file."""
         try:
             for table in self._tables.values():
                 table.finish()
+            self._write_scalar("_reason", _cut(reason))
             self._write_scalar("_status", STATUS.index(status))
             self._write_scalar("_end", time.time())
             self._write_scalar("_ran", self._steps_run)
@@ -128,7 +130,7 @@ class HDF5Writer:
         self._file.flush()
         self._specs = list(tables)
         self._tables = {table.name: Table(self._file, table) for table in tables}
-        self._scalars = {name: self._file[name] for name in ("_status", "_end", "_ran")}
+        self._scalars = {name: self._file[name] for name in SCALARS}
         self._scalars["_ran"][()] = self._steps_run
 
     def _copy_rows(self, source: HDF5TableReader, last_step: int | None) -> None:
@@ -167,6 +169,11 @@ class HDF5Writer:
             is_there = False
         if not is_there:
             raise LogFileError(f"{str(self._path)!r} has been removed while it was being written.")
+
+
+def _cut(text: str) -> bytes:
+    """A text in UTF-8, without the characters for which there is no room."""
+    return text.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore").encode()
 
 
 def _replace(draft: Path, path: Path) -> None:

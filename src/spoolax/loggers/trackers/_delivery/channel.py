@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ....errors import LogFileError
 from ..._backoff import Backoff
+from ..._protocol.ending import Ending
 from .._rows.row import TrackerRow, row_from_json
 from .refused_rows import RefusedRows
 from .timing import Timing
@@ -34,8 +35,8 @@ class Tracker(Protocol):
     def send(self, rows: list[TrackerRow]) -> None:
         """Send rows."""
 
-    def finish(self, failed: bool) -> None:
-        """Close the run."""
+    def finish(self, ending: Ending) -> None:
+        """Close the run, which ended like this."""
 
     def refuses(self, error: Exception) -> bool:
         """Whether it will never accept what it has just been given."""
@@ -63,7 +64,7 @@ class Channel:
         self.refused = RefusedRows(title)
         self.backoff = Backoff(timing.first_pause, timing.longest_pause, clock)
         self.wanted = False  # Whether to open the run, though there may be no rows.
-        self.closing: bool | None = None  # If it is: whether the run has failed.
+        self.closing: Ending | None = None  # If it is: how the run ended.
         self.connected = threading.Event()
         self.refusal: Exception | None = None  # Why the tracker will never open the run.
         self.over = threading.Event()
@@ -118,6 +119,13 @@ class Channel:
         is_late = file is not None and file.confirm_sent()
         return is_late or self.unsent.in_memory > 0 or self.has_work
 
+    def close(self, ending: Ending) -> None:
+        """The run has ended like this. The file says so too, for whoever sends what is left."""
+        self.closing = ending
+        if self.unsent.file is not None:
+            with contextlib.suppress(OSError):
+                self.unsent.file.update_run(self.tracker.about())
+
     def abandon(self) -> None:
         """Leave unsent rows where they are."""
         self._abandoned = True
@@ -139,7 +147,7 @@ class Channel:
             self._send()
         else:
             if self.connected.is_set():
-                self.tracker.finish(bool(self.closing))
+                self.tracker.finish(self.closing or Ending("finished"))
             self.was_finished = True
             self._end()
 
@@ -210,7 +218,7 @@ class Channel:
 
     def _finish_failed(self) -> None:
         with contextlib.suppress(Exception):
-            self.tracker.finish(True)
+            self.tracker.finish(Ending("failed", "Not everything could be sent."))
             self.was_finished = True
 
     def _end(self) -> None:

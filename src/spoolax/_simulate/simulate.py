@@ -1,0 +1,294 @@
+"""The driver of a simulation: warm-up, production, loggers, and reproducible keys."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._jax.arrays import is_key, type_text
+from .._log.entry import Entry
+from .._log.primitive import listening
+from .._weak_cache import WeakCache
+from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
+from ..loggers import CompositeLogger, Logger, NullLogger
+from ..loggers._protocol.ending import GoalReached, Interruption
+from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
+from .dispatch import MOST_STEPS, Now, Programs, run, run_until, untested
+from .step_logs import StepLogs, logged_by, warn_of_no_taker
+
+SimState = TypeVar("SimState")
+
+
+def key_chain(key: Any, start: int = 0) -> Iterator[Any]:
+    """Yield a key for every step: `jax.random.fold_in(key, i)` for i from `start` on.
+
+    The key of a step depends only on its number, so a run that is resumed from a checkpoint gets
+    the same keys as one that was not interrupted.
+
+    Examples:
+        >>> import spoolax, itertools, jax
+        >>> keys = spoolax.key_chain(jax.random.key(0))
+        >>> third = list(itertools.islice(keys, 3))[2]
+        >>> bool(third == next(spoolax.key_chain(jax.random.key(0), start=2)))
+        True
+    """
+    while True:
+        yield jax.random.fold_in(key, start)
+        start += 1
+
+
+def simulate(
+    step: Callable[[Any, SimState], SimState],
+    state: SimState,
+    n_steps: int,
+    *,
+    key: Any,
+    logger: Any = None,
+    warmup: int = 0,
+    inner: int = 1,
+    donate: bool = True,
+    start_step: int = 0,
+    until: Callable[[SimState], Any] | None = None,
+    check_every: int = 1,
+) -> SimState:
+    """Run a simulation, and hand its states to a logger.
+
+    Calls `step(key, state)` for every step, and `logger.log(state, i)` after step i. The logger is
+    opened before the first step and closed at the end, unless it is already open. The trajectory
+    depends neither on the logger nor on `inner`, to the last bit: all steps run in the same
+    compiled loop.
+
+    Ctrl-C ends the run after the steps that are running: the loggers are closed with the status
+    "interrupted", an `InterruptedWarning` is issued, and the current state is returned. Then
+    `spoolax.interrupted()` is true. A second Ctrl-C raises `KeyboardInterrupt`.
+
+    Args:
+        step: A function of a key and a state that returns the next state, a pytree like the first.
+        state: The initial state. It is copied, so your buffers are not donated.
+        n_steps: How many steps to log.
+        key: From `jax.random`. Step i gets the i-th key of `spoolax.key_chain(key)`.
+        logger: Any context manager with `log(state, step)`.
+        warmup: How many steps to run before. They are not logged, and have keys of their own.
+        inner: How many steps may run on the device without the host. Loggers still get every state
+            they want: a step for which `logger.wants(i)` is true ends the inner loop early.
+        donate: Whether a step may overwrite the buffers of the previous state.
+        start_step: The number of the first step, to resume a run.
+        until: A function of the state that returns a scalar boolean. The run ends after the first
+            step for which it is true, or after `n_steps`. It is compiled, and tested on the device.
+        check_every: How many steps there are between two tests of `until`: it is tested when the
+            number of steps since step 0 is a multiple of this.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> from spoolax.loggers import PrintLogger
+        >>> def step(key, x):
+        ...     return 0.5 * x + 0.0 * jax.random.normal(key)
+        >>> x = spoolax.simulate(step, 1.0, 7, key=jax.random.key(0), logger=PrintLogger(every=3))
+        step 0  value=0.5
+        step 3  value=0.0625
+        step 6  value=0.0078125
+        >>> key, halve = jax.random.key(0), lambda key, x: x / 2
+        >>> float(spoolax.simulate(halve, 1.0, 1000, key=key, until=lambda x: x < 0.01))
+        0.0078125
+    """
+    n_steps, warmup = _integer("n_steps", n_steps, 0), _integer("warmup", warmup, 0)
+    start_step, inner = _integer("start_step", start_step, 0), _integer("inner", inner, 1)
+    check_every, end = _integer("check_every", check_every, 1), start_step + n_steps
+    if max(end, warmup) > MOST_STEPS:
+        raise LogValueError(f"A simulation has at most {MOST_STEPS} steps.")
+    _check_key(key)
+    logger = NullLogger() if logger is None else logger
+    _check_logger(logger)
+    state, logged = _initial_state(step, key, state)
+    takes_logs = bool(logged) and takes_entries(logger)
+    if logged and not (takes_logs or isinstance(logger, NullLogger)):
+        warn_of_no_taker(logged)
+    if until is not None:
+        _check_until(until, state)
+    programs = _programs.get(step, donate, functools.partial(Programs, donate))
+    advance = programs.loop if until is None else programs.tested(until)
+    now, ended = Now(0, state), None
+    with _interruptible() as asked:
+        warm_key = jax.random.fold_in(key, MOST_STEPS)
+        warm = functools.partial(advance if until is None else untested(advance), warm_key)
+        run(now, warm, warmup, inner, NullLogger(), asked)
+        what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
+
+        def drive(opened: Logger[Any]) -> str:
+            goal = ""
+            with StepLogs(opened) as logs:
+                program = functools.partial(logs.tap(advance) if takes_logs else advance, key)
+                how = now, program, end, inner, opened, lambda: asked() or logs.stop is not None
+                if until is None:
+                    run(*how)
+                elif run_until(*how, min(check_every, MOST_STEPS), donate):
+                    name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
+                    goal = f"`{name}` was true after step {now.step - 1}."
+            if logs.stop is not None:
+                raise logs.stop
+            return goal
+
+        if now.step == warmup:
+            now.step = start_step
+            ended = _produce(now, end, logger, drive)
+            what = f"Interrupted after {now.step - start_step} of {n_steps} steps."
+    if asked():
+        notes = ["What was logged is complete.", *getattr(ended, "__notes__", ())]
+        warnings.warn("\n".join([what, *notes]), InterruptedWarning, stacklevel=2)
+    return now.state  # type: ignore[no-any-return]
+
+
+_programs: WeakCache[Programs] = WeakCache(methods=False)
+
+
+def interrupted() -> bool:
+    """Say whether Ctrl-C was pressed during the last `simulate`, which has returned nevertheless.
+
+    Signals reach the main thread only, so this is about the last `simulate` there.
+
+    Examples:
+        >>> import spoolax, jax
+        >>> x = spoolax.simulate(lambda key, x: x + 1, 0, 10, key=jax.random.key(0))
+        >>> spoolax.interrupted()
+        False
+    """
+    return _interrupted.is_set()
+
+
+_interrupted = threading.Event()
+
+
+def _produce(
+    now: Now, end: int, logger: Any, drive: Callable[[Logger[Any]], str]
+) -> BaseException | None:
+    """Run with the logger open; return what has cut the run short, if something has.
+
+    `drive` returns the goal that the run has reached, if it has. The logger sees an exception.
+    """
+    first = now.step
+    try:
+        with _opened(logger) as opened:
+            try:
+                goal = drive(opened)
+            except Converged as stop:
+                raise GoalReached(str(stop)) from stop
+            if goal:
+                raise GoalReached(goal)
+            if now.step < end:
+                raise Interruption(f"Interrupted after {now.step - first} of {end - first} steps.")
+    except (Interruption, Converged) as error:
+        return error
+    return None
+
+
+def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any, list[Entry]]:
+    """Copy the state, with the dtypes that a step returns; list what the step logs."""
+    state = jax.tree.map(jnp.array, state)
+    try:
+        with listening(True):
+            closed, after = jax.make_jaxpr(step, return_shape=True)(key, state)
+    except Exception as error:
+        error.add_note("This was raised by the `step` that was given to `spoolax.simulate`.")
+        raise
+    before, then = jax.tree.structure(state), jax.tree.structure(after)
+    if before != then:
+        raise LogTypeError(
+            "`step` must return a state like the one it gets, but it gets and returns:\n"
+            f"  {before}\n  {then}"
+        )
+    pairs = zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(after), strict=True)
+    for (path, old), new in pairs:
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise LogTypeError(
+                f"`step` must return a state like the one it gets, but state"
+                f"{jax.tree_util.keystr(path)} is {type_text(old)} before the step, and "
+                f"{type_text(new)} after it. Convert it in `step`, or begin with the other type."
+            )
+    converted = jax.tree.map(lambda x, new: lax.convert_element_type(x, new.dtype), state, after)
+    return converted, logged_by(closed)
+
+
+@contextlib.contextmanager
+def _opened(logger: Any) -> Iterator[Logger[Any]]:
+    """Open a logger unless it is open. Its failures do not end the run."""
+    if isinstance(logger, Logger) and logger.is_open:
+        logger = AlreadyOpen(logger)
+    with CompositeLogger(logger) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether Ctrl-C was pressed; a second one interrupts.
+
+    Signals only reach the main thread. In others it always returns False.
+    """
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if asked:
+            _interrupted.set()
+        else:
+            _interrupted.clear()
+
+
+def _integer(name: str, given: Any, least: int) -> int:
+    if not isinstance(given, (int, np.integer)) or isinstance(given, bool) or given < least:
+        raise LogValueError(f"`{name}` must be an integer of at least {least}, not {given!r}.")
+    return int(given)
+
+
+def _check_key(key: Any) -> None:
+    dtype = getattr(key, "dtype", None)
+    is_typed = dtype is not None and is_key(key)
+    if np.ndim(key) != (0 if is_typed else 1) or not (is_typed or dtype == np.uint32):
+        raise LogTypeError(
+            f"`key` must be one key from `jax.random`, such as `jax.random.key(0)`, not {key!r}."
+        )
+
+
+def _check_until(until: Any, state: Any) -> None:
+    if not callable(until):
+        raise LogTypeError(f"`until` must be a function of the state, not {until!r}.")
+    try:
+        result = jax.eval_shape(until, state)
+    except Exception as error:
+        error.add_note("This was raised by the `until` that was given to `spoolax.simulate`.")
+        raise
+    if getattr(result, "shape", None) != () or result.dtype != jnp.bool_:
+        what = type_text(result) if hasattr(result, "shape") else f"{result}"
+        raise LogTypeError(
+            f"`until` must return one boolean, such as `state['error'] < 1e-6`, but it returns "
+            f"{what}. Reduce arrays with `.all()` or `.any()`."
+        )
+
+
+def _check_logger(logger: Any) -> None:
+    if not is_logger(logger):
+        raise LogTypeError(
+            f"`logger` must be a context manager with `log(state, step)`, not {logger!r}. Combine "
+            "several loggers with `CompositeLogger(*loggers)`."
+        )
