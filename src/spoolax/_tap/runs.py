@@ -27,6 +27,7 @@ class Run:
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None
+        self.thread = threading.get_ident()  # Where it was started.
         self._device: str | None = None
         # If it was not registered, it is not known when it began.
         self._begun = None if sink is None else time.perf_counter()
@@ -97,19 +98,20 @@ class Runs:
         run.token = token
         with self._lock:
             self._dispatched.append(run)
-            while self._dispatched and _is_ready(self._dispatched[0].token):
+            while self._dispatched and is_ready(self._dispatched[0].token):
                 self._registered.pop(self._dispatched.popleft().number, None)
 
-    def wait(self, unbounded_only: bool = False) -> None:
-        """Wait for the programs that were started."""
+    def wait(self, thread: int | None = None, unbounded_only: bool = False) -> None:
+        """Wait for the programs that were started, if given, on one thread."""
         for run in tuple(self._dispatched):
-            if run.unbounded or not unbounded_only:
+            if thread in (None, run.thread) and (run.unbounded or not unbounded_only):
                 # An error of the program surfaces from its outputs. Here, it has just ended.
                 with contextlib.suppress(RuntimeError):
                     jax.block_until_ready(run.token)
 
 
-def _is_ready(token: Any) -> bool:
+def is_ready(token: Any) -> bool:
+    """Say whether an array has been computed."""
     try:
         return bool(token.is_ready())
     except RuntimeError:  # It failed, or was deleted.

@@ -17,7 +17,6 @@ from .._log.entry import Entry, Meta
 from .._log.primitive import emit
 from .._logdict.logdict import LogDict
 from .._tap.host import host
-from .._tap.sinks import Sink
 from .._tap.tap import Tapped, checked_sink
 from .._walk.meaning import Body, State
 from .._walk.places import Where
@@ -89,9 +88,7 @@ class Progressing(Tapped[P, T]):
                 host.wait()  # So that what is printed next does not end up among the bars.
             return out
         except BaseException:
-            host.post(
-                Sink(lambda bars: bars.close()), self._sink.callback
-            )  # After what was queued.
+            host.post(self._sink, LogDict({END: np.int32(0)}))  # After what was queued.
             raise
 
 

@@ -1,0 +1,138 @@
+"""A queue of several lines that take turns, so that none keeps the others waiting.
+
+What is for the same callback or logger is a line, and is delivered in order. As long as that does
+not take long, everything is delivered in the order in which it came. A line that has had its slice
+of time, or whose first chunk is not ready on the device, lets the others go first.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .runs import Run, is_ready
+from .sinks import Sink
+
+SLICE = 0.05  # Seconds that a line has in every round.
+
+
+@dataclasses.dataclass(slots=True)
+class Chunk:
+    """Something to deliver, and how much it is."""
+
+    run: Run
+    sink: Sink
+    deliver: Iterator[None]  # It pauses after every entry.
+    size: int
+    entries: int
+    due: float  # When it should be delivered at the latest.
+    arrays: Sequence[Any] = ()  # What it reads, if that is still on the device.
+    number: int = 0  # Its place among all that were queued.
+    line: Any = None
+
+    def is_ready(self) -> bool:
+        """Say whether delivering it would not wait for the device."""
+        return all(map(is_ready, self.arrays))
+
+
+class Line:
+    """Chunks in order, and how many seconds of which round they have had."""
+
+    def __init__(self, name: Any) -> None:
+        self.name = name
+        self.chunks: collections.deque[Chunk] = collections.deque()
+        self.round, self.spent = 0, 0.0
+
+
+class Lines:
+    """The queue. Whoever uses it holds a lock."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Any, Line] = {}  # Those with chunks, or one that is being delivered.
+        # Those of which nothing is being delivered, by round, then by their first chunk.
+        self._turns: list[tuple[int, int, Line]] = []
+        self._round = 0
+
+    def append(self, chunk: Chunk) -> None:
+        """Add a chunk to the line of its sink."""
+        name = chunk.sink.line
+        chunk.line = line = self._lines.get(name)
+        if line is None:
+            chunk.line = line = self._lines[name] = Line(name)
+            heapq.heappush(self._turns, (self._round, chunk.number, line))
+        line.chunks.append(chunk)
+
+    def first(self) -> Chunk | None:
+        """The chunk whose turn it is, ready or not."""
+        while self._turns:
+            line = self._turns[0][2]
+            if line.chunks:
+                return line.chunks[0]
+            heapq.heappop(self._turns)  # All of it was taken out of turn.
+            del self._lines[line.name]
+        return None
+
+    def any_ready(self) -> bool:
+        """Say whether `take` would find something."""
+        return any(line.chunks and line.chunks[0].is_ready() for _, _, line in self._turns)
+
+    def take(self) -> Chunk | None:
+        """Take out the first chunk that is ready. Give it back afterwards."""
+        passed: list[tuple[int, int, Line]] = []
+        taken = None
+        while (chunk := self.first()) is not None:
+            passed.append(heapq.heappop(self._turns))
+            if chunk.is_ready():
+                # By now, one that came before it may be ready as well.
+                taken = next(turn for turn in passed if turn[2].chunks[0].is_ready())
+                passed.remove(taken)
+                break
+        for turn in passed:
+            heapq.heappush(self._turns, turn)
+        if taken is None:
+            return None
+        self._round, line = max(self._round, taken[0]), taken[2]
+        if line.round < self._round:
+            line.round, line.spent = self._round, 0.0
+        return line.chunks.popleft()
+
+    def should_pause(self, chunk: Chunk, seconds: float) -> bool:
+        """Say whether it is the turn of others, after a chunk has had so many seconds."""
+        return bool(self._turns) and chunk.line.spent + seconds > SLICE
+
+    def give_back(self, chunk: Chunk, seconds: float, is_over: bool) -> None:
+        """End the turn of a chunk that was taken out; it has another one unless it is over."""
+        line: Line = chunk.line
+        line.spent += seconds
+        if not is_over:
+            line.chunks.appendleft(chunk)
+        if line.chunks:
+            turn = self._round + (line.spent > SLICE), line.chunks[0].number, line
+            heapq.heappush(self._turns, turn)
+        else:
+            del self._lines[line.name]
+
+    def take_before(self, sink: Sink, number: int) -> Chunk | None:
+        """Take out the first chunk of a sink's line, if it came before the one with a number."""
+        line = self._lines.get(sink.line)
+        if line is None or not line.chunks or line.chunks[0].number > number:
+            return None
+        return line.chunks.popleft()
+
+    def take_unbounded(self) -> Chunk | None:
+        """Take out a chunk of a program that the worker started."""
+        for chunk in self._unbounded():
+            chunk.line.chunks.remove(chunk)
+            return chunk
+        return None
+
+    def any_unbounded(self) -> bool:
+        """Say whether there is a chunk of a program that the worker started."""
+        return any(True for _ in self._unbounded())
+
+    def _unbounded(self) -> Iterator[Chunk]:
+        chunks = (chunk for line in self._lines.values() for chunk in line.chunks)
+        return (chunk for chunk in chunks if chunk.run.unbounded)
