@@ -11,6 +11,7 @@ are still there then deliver what they hand over.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import heapq
 import itertools
@@ -44,6 +45,39 @@ NAPS = 100
 GLANCE = 0.0005
 # When the queue is full and nothing has been delivered for this long, the program goes on.
 STUCK = 5.0
+# What is posted to one sink is queued together, up to this many items and bytes.
+PILE = 1000
+PILE_BYTES = 1 << 20
+
+
+class Pile(Chunk):
+    """Things that do not come from a program, for one sink to get."""
+
+    def __init__(self, sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> None:
+        if sink.run is None:
+            sink.run = Run(0, sink)
+        due = time.perf_counter() + sink.latency
+        super().__init__(sink.run, sink, self._call(), size, 1, due, collections.deque([arrays]))
+        self._items = collections.deque([item])
+
+    def takes(self, size: int) -> bool:
+        """Say whether something more may be added."""
+        return not self.is_taken and self.entries < PILE and self.size + size < PILE_BYTES
+
+    def add(self, item: Any, size: int, arrays: Sequence[Any]) -> None:
+        """Add something."""
+        assert self.waits is not None
+        self._items.append(item)
+        self.waits.append(arrays)
+        self.size += size
+        self.entries += 1
+
+    def _call(self) -> Iterator[None]:
+        assert self.waits is not None
+        while self._items:
+            self.waits.popleft()
+            self.sink.call(self.run, self._items.popleft())
+            yield
 
 
 class Host:
@@ -58,6 +92,7 @@ class Host:
         self._asleep = False
         self._lock = lock
         self._lines = Lines()
+        self._latest: Chunk | None = None  # The last chunk that came.
         self._later: list[tuple[float, int, Sink, Any]] = []  # A heap of what is to be posted when.
         self._later_numbers = itertools.count()
         self._bytes = self._entries = 0
@@ -101,9 +136,21 @@ class Host:
         `arrays` are those that it waits for.
         """
         if self.delivers_to(sink):
-            sink.call(_run_of(sink), item)
-        else:
-            self.put(_posted(sink, item, size, arrays), "wait", wait=self._alone)
+            collections.deque(Pile(sink, item).deliver, maxlen=0)
+        elif self._alone or not self._add_to_pile(sink, item, size, arrays):
+            self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
+
+    def _add_to_pile(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> bool:
+        """Add something to what was queued last, if that is for the same sink, and not too much."""
+        with self._lock:
+            pile = self._latest
+            if not isinstance(pile, Pile) or pile.sink is not sink or not pile.takes(size):
+                return False
+            pile.add(item, size, arrays)
+            self._bytes += size
+            self._entries += 1
+            self._last = time.perf_counter()
+            return True
 
     def post_later(self, sink: Sink, item: Any, seconds: float) -> None:
         """Post something after a while; at once, if there is no worker to do that."""
@@ -153,6 +200,7 @@ class Host:
     def _append(self, chunk: Chunk) -> None:
         self._put += 1
         chunk.number = self._put
+        self._latest = chunk
         self._lines.append(chunk)
         self._last = time.perf_counter()
         self._bytes += chunk.size
@@ -263,7 +311,7 @@ class Host:
         """Post what was to be posted by then."""
         while self._later and self._later[0][0] <= when:
             _, _, sink, item = heapq.heappop(self._later)
-            self._append(_posted(sink, item))
+            self._append(Pile(sink, item))
 
     def _is_due(self) -> bool:
         """Say whether there is something to deliver that has waited long enough."""
@@ -376,24 +424,6 @@ class Host:
                 worker.join(timeout=10)
                 with self._lock:
                     self._worker = None
-
-
-def _run_of(sink: Sink) -> Run:
-    """The run that stands for what does not come from a program."""
-    if sink.run is None:
-        sink.run = Run(0, sink)
-    return sink.run
-
-
-def _posted(sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> Chunk:
-    run = _run_of(sink)
-    due = time.perf_counter() + sink.latency
-    return Chunk(run, sink, _call(sink, run, item), size, 1, due, arrays)
-
-
-def _call(sink: Sink, run: Run, item: Any) -> Iterator[None]:
-    sink.call(run, item)
-    yield
 
 
 host = Host()

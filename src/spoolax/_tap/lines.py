@@ -29,13 +29,15 @@ class Chunk:
     size: int
     entries: int
     due: float  # When it should be delivered at the latest.
-    arrays: Sequence[Any] = ()  # What it reads, if that is still on the device.
+    # Arrays that entries still have to wait for, one sequence for each.
+    waits: collections.deque[Sequence[Any]] | None = None
     number: int = 0  # Its place among all that were queued.
     line: Any = None
+    is_taken: bool = False  # From then on, nothing is added to it.
 
     def is_ready(self) -> bool:
-        """Say whether delivering it would not wait for the device."""
-        return all(map(is_ready, self.arrays))
+        """Say whether delivering its next entry would not wait for the device."""
+        return not self.waits or all(map(is_ready, self.waits[0]))
 
 
 class Line:
@@ -97,11 +99,12 @@ class Lines:
         self._round, line = max(self._round, taken[0]), taken[2]
         if line.round < self._round:
             line.round, line.spent = self._round, 0.0
-        return line.chunks.popleft()
+        return _taken(line.chunks.popleft())
 
     def should_pause(self, chunk: Chunk, seconds: float) -> bool:
         """Say whether it is the turn of others, after a chunk has had so many seconds."""
-        return bool(self._turns) and chunk.line.spent + seconds > SLICE
+        is_late = bool(self._turns) and chunk.line.spent + seconds > SLICE
+        return is_late or not chunk.is_ready()
 
     def give_back(self, chunk: Chunk, seconds: float, is_over: bool) -> None:
         """End the turn of a chunk that was taken out; it has another one unless it is over."""
@@ -120,13 +123,13 @@ class Lines:
         line = self._lines.get(sink.line)
         if line is None or not line.chunks or line.chunks[0].number > number:
             return None
-        return line.chunks.popleft()
+        return _taken(line.chunks.popleft())
 
     def take_unbounded(self) -> Chunk | None:
         """Take out a chunk of a program that the worker started."""
         for chunk in self._unbounded():
             chunk.line.chunks.remove(chunk)
-            return chunk
+            return _taken(chunk)
         return None
 
     def any_unbounded(self) -> bool:
@@ -136,3 +139,8 @@ class Lines:
     def _unbounded(self) -> Iterator[Chunk]:
         chunks = (chunk for line in self._lines.values() for chunk in line.chunks)
         return (chunk for chunk in chunks if chunk.run.unbounded)
+
+
+def _taken(chunk: Chunk) -> Chunk:
+    chunk.is_taken = True
+    return chunk
