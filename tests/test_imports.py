@@ -22,6 +22,7 @@ ORDER = [
     "_lazy",
     "_extras",
     "_weak_cache",
+    "_threads",
     "_jax",
     "_packing",
     "_logdict",

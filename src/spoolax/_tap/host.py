@@ -25,6 +25,7 @@ from typing import Any
 import jax
 
 from .._jax.effects import add_to_barrier
+from .._threads import start_thread
 from ..errors import LogTypeError
 from .lines import Chunk, Lines
 from .runs import Run, Runs
@@ -274,11 +275,8 @@ class Host:
     def _start_worker(self) -> None:
         if self._worker is None and not self._alone:
             add_to_barrier(_barrier)
-            self._worker = threading.Thread(target=self._work, name="spoolax", daemon=True)
-            try:
-                self._worker.start()
-            except RuntimeError:  # The interpreter is shutting down.
-                self._worker, self._alone = None, True
+            self._worker = start_thread(self._work, "spoolax")
+            self._alone = self._worker is None
 
     def _work(self) -> None:
         naps = 0

@@ -81,7 +81,11 @@ class ConsoleLogger(WritingLogger):
             self._live = live.Live(
                 console=self._console, get_renderable=self._draw, refresh_per_second=8
             )
-            self._live.__enter__()
+            try:
+                self._live.__enter__()
+            except RuntimeError:  # Threads cannot be started any more. Lines will do.
+                self._live.stop()
+                self._live = None
 
     def write(self, record: Record) -> None:
         """Add a record to the table, or print it."""
