@@ -409,6 +409,7 @@ class Host:
     def close(self) -> None:
         """Deliver everything, and end the worker: the interpreter must not end before it."""
         try:
+            self.wait()
             with self._lock:
                 self._post_until(math.inf)
             self.flush()

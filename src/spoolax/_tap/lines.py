@@ -1,8 +1,10 @@
 """A queue of several lines that take turns, so that none keeps the others waiting.
 
 What is for the same callback or logger is a line, and is delivered in order. As long as that does
-not take long, everything is delivered in the order in which it came. A line that has had its slice
-of time, or whose first chunk is not ready on the device, lets the others go first.
+not take long, everything is delivered in the order in which it came. A line whose first chunk is
+not ready on the device, or that has had its slice of time, lets the others go first. Lines of
+loggers that belong together share their slices: else a logger might get something from one of them
+before what came earlier through another.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import heapq
+import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .runs import Run, is_ready
 from .sinks import Sink
 
-SLICE = 0.05  # Seconds that a line has in every round.
+SLICE = 0.05  # Seconds that lines have in every round.
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,13 +43,19 @@ class Chunk:
         return not self.waits or all(map(is_ready, self.waits[0]))
 
 
-class Line:
-    """Chunks in order, and how many seconds of which round they have had."""
+class Share:
+    """In which round some lines may go on, and how many seconds of it they have had."""
 
-    def __init__(self, name: Any) -> None:
-        self.name = name
-        self.chunks: collections.deque[Chunk] = collections.deque()
+    def __init__(self) -> None:
         self.round, self.spent = 0, 0.0
+
+
+class Line(NamedTuple):
+    """Chunks in order."""
+
+    name: Any
+    share: Share
+    chunks: collections.deque[Chunk]
 
 
 class Lines:
@@ -57,13 +66,15 @@ class Lines:
         # Those of which nothing is being delivered, by round, then by their first chunk.
         self._turns: list[tuple[int, int, Line]] = []
         self._round = 0
+        self._shares: weakref.WeakValueDictionary[Any, Share] = weakref.WeakValueDictionary()
 
     def append(self, chunk: Chunk) -> None:
         """Add a chunk to the line of its sink."""
         name = chunk.sink.line
         chunk.line = line = self._lines.get(name)
         if line is None:
-            chunk.line = line = self._lines[name] = Line(name)
+            share = self._shares.setdefault(chunk.sink.group, Share())
+            chunk.line = line = self._lines[name] = Line(name, share, collections.deque())
             heapq.heappush(self._turns, (self._round, chunk.number, line))
         line.chunks.append(chunk)
 
@@ -86,7 +97,11 @@ class Lines:
         passed: list[tuple[int, int, Line]] = []
         taken = None
         while (chunk := self.first()) is not None:
-            passed.append(heapq.heappop(self._turns))
+            round_, _, line = turn = heapq.heappop(self._turns)
+            if round_ < line.share.round:
+                heapq.heappush(self._turns, (line.share.round, chunk.number, line))
+                continue
+            passed.append(turn)
             if chunk.is_ready():
                 # By now, one that came before it may be ready as well.
                 taken = next(turn for turn in passed if turn[2].chunks[0].is_ready())
@@ -96,25 +111,28 @@ class Lines:
             heapq.heappush(self._turns, turn)
         if taken is None:
             return None
-        self._round, line = max(self._round, taken[0]), taken[2]
-        if line.round < self._round:
-            line.round, line.spent = self._round, 0.0
+        round_, _, line = taken
+        self._round = max(self._round, round_)
+        if line.share.round < self._round:
+            line.share.round, line.share.spent = self._round, 0.0
         return _taken(line.chunks.popleft())
 
     def should_pause(self, chunk: Chunk, seconds: float) -> bool:
         """Say whether it is the turn of others, after a chunk has had so many seconds."""
-        is_late = bool(self._turns) and chunk.line.spent + seconds > SLICE
+        is_late = bool(self._turns) and chunk.line.share.spent + seconds > SLICE
         return is_late or not chunk.is_ready()
 
     def give_back(self, chunk: Chunk, seconds: float, is_over: bool) -> None:
         """End the turn of a chunk that was taken out; it has another one unless it is over."""
         line: Line = chunk.line
-        line.spent += seconds
+        share = line.share
+        share.spent += seconds
+        if share.spent > SLICE:
+            share.round, share.spent = self._round + 1, 0.0
         if not is_over:
             line.chunks.appendleft(chunk)
         if line.chunks:
-            turn = self._round + (line.spent > SLICE), line.chunks[0].number, line
-            heapq.heappush(self._turns, turn)
+            heapq.heappush(self._turns, (share.round, line.chunks[0].number, line))
         else:
             del self._lines[line.name]
 

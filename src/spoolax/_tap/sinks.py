@@ -58,6 +58,14 @@ class Sink:
         return id(getattr(callback, "__self__", callback))
 
     @property
+    def group(self) -> Any:
+        """What lines have in common that go to the same loggers."""
+        outer = self.owner
+        while (within := getattr(outer, "within", None)) is not None:
+            outer = within
+        return self.line if outer is None else id(outer)
+
+    @property
     def title(self) -> str:
         """Its name in a sentence."""
         return f"The callback {self.name}" if self.owner is None else type(self.owner).__name__

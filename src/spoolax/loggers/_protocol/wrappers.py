@@ -28,6 +28,7 @@ class ThinnedLogger(Logger[Any]):
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
+        logger.within = self
         self._counts_as_step = OncePerStep()
 
     def __enter__(self) -> Self:
