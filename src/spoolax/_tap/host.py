@@ -55,10 +55,8 @@ class Pile(Chunk):
     """Things that do not come from a program, for one sink to get."""
 
     def __init__(self, sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> None:
-        if sink.run is None:
-            sink.run = Run(0, sink)
-        due = time.perf_counter() + sink.latency
-        super().__init__(sink.run, sink, self._call(), size, 1, due, collections.deque([arrays]))
+        run, due = _run_of(sink), time.perf_counter() + sink.latency
+        super().__init__(run, sink, self._call(), size, 1, due, collections.deque([arrays]))
         self._items = collections.deque([item])
 
     def takes(self, size: int) -> bool:
@@ -81,6 +79,13 @@ class Pile(Chunk):
             yield
 
 
+def _run_of(sink: Sink) -> Run:
+    """The run of a sink that stands for what does not come from a program."""
+    if sink.run is None:
+        sink.run = Run(0, sink)
+    return sink.run
+
+
 class Host:
     """A queue of what is to be delivered, and the thread that does it."""
 
@@ -93,7 +98,7 @@ class Host:
         self._asleep = False
         self._lock = lock
         self._lines = Lines()
-        self._latest: Chunk | None = None  # The last chunk that came.
+        self._latest: Chunk | None = None  # The last chunk that came, until it is delivered.
         self._later: list[tuple[float, int, Sink, Any]] = []  # A heap of what is to be posted when.
         self._later_numbers = itertools.count()
         self._bytes = self._entries = 0
@@ -137,7 +142,7 @@ class Host:
         `arrays` are those that it waits for.
         """
         if self.delivers_to(sink):
-            collections.deque(Pile(sink, item).deliver, maxlen=0)
+            sink.call(_run_of(sink), item)
         elif self._alone or not self._add_to_pile(sink, item, size, arrays):
             self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
 
@@ -237,8 +242,8 @@ class Host:
             with self._idle():
                 if self._alone:  # The device is not done, or another thread delivers.
                     self._delivered.wait(GLANCE)
-                else:
-                    self._delivered.wait_for(lambda: is_so() or self._alone, timeout)
+                elif not self._delivered.wait_for(lambda: is_so() or self._alone, timeout):
+                    return False
         return True
 
     def _lend_a_hand(self) -> bool:
@@ -362,6 +367,8 @@ class Host:
             self._early.remove(self._done)
         self._bytes -= chunk.size
         self._entries -= chunk.entries
+        if chunk is self._latest:
+            self._latest = None
         self._delivered.notify_all()
 
     def flush(self) -> None:

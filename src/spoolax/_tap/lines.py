@@ -22,7 +22,7 @@ from .sinks import Sink
 SLICE = 0.05  # Seconds that lines have in every round.
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Chunk:
     """Something to deliver, and how much it is."""
 
