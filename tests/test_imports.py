@@ -23,6 +23,7 @@ ORDER = [
     "_extras",
     "_warn",
     "_weak_cache",
+    "_threads",
     "_jax",
     "_packing",
     "_logdict",

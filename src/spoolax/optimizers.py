@@ -6,6 +6,7 @@ Inside a trace the values are streamed, as by `tap`.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -49,9 +50,9 @@ def log_iteration_async(
     values = {"iteration": iteration, "cost": cost, "gradient_norm": gradient_norm}
     every = EVERY if verbose == 1 else 1
     if _is_traced(values):
-        _stream(values, _Iterations(every, message))
+        _stream(values, functools.partial(_printer.iterations, every, message))
     elif is_jax_array(iteration) or iteration % every == 0:
-        host.post(_iterations, (_snapshot(values), every, message))
+        _post(_iterations, values, every, message)
 
 
 def log_convergence_async(
@@ -88,9 +89,9 @@ def log_convergence_async(
         "gradient_norm": final_gradient_norm,
     }
     if _is_traced(values):
-        _stream(values, _Convergence(reason))
+        _stream(values, functools.partial(_printer.convergences, reason))
     else:
-        host.post(_convergences, (_snapshot(values), reason))
+        _post(_convergences, values, reason)
 
 
 def is_jax_array(x: Any) -> bool:
@@ -112,9 +113,10 @@ def _check(verbose: Any) -> None:
         )
 
 
-def _snapshot(values: dict[str, Any]) -> dict[str, Any]:
-    """The values as they are now. JAX arrays do not change, so only NumPy arrays are copied."""
-    return {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in values.items()}
+def _post(sink: Sink, values: dict[str, Any], *about: Any) -> None:
+    # JAX arrays do not change, so only NumPy arrays are copied.
+    kept = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in values.items()}
+    host.post(sink, (kept, *about), arrays=list(filter(is_jax_array, values.values())))
 
 
 def _is_traced(values: dict[str, Any]) -> bool:
@@ -125,26 +127,40 @@ def _stream(values: dict[str, Any], callback: Any) -> None:
     tap(lambda values: log(values) and None, callback)(values)
 
 
-class _Iterations:
-    """Prints iterations that a program streams."""
+class _Printer:
+    """Prints iterations and convergences. What methods of one object get, they get in order."""
 
-    def __init__(self, every: int, message: str) -> None:
-        self._every, self._message = every, message
-
-    def __call__(self, logs: LogDict) -> None:
+    def iterations(self, every: int, message: str, logs: LogDict) -> None:
+        """Print iterations that a program streams."""
         for values in _lanes(logs):
-            _print_iteration((values, self._every, self._message))
+            self.iteration((values, every, message))
 
-
-class _Convergence:
-    """Prints a convergence that a program streams."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def __call__(self, logs: LogDict) -> None:
+    def convergences(self, reason: str, logs: LogDict) -> None:
+        """Print convergences that a program streams."""
         for values in _lanes(logs):
-            _print_convergence((values, self._reason))
+            self.convergence((values, reason))
+
+    def iteration(self, item: tuple[dict[str, Any], int, str]) -> None:
+        """Print an iteration."""
+        values, every, message = item
+        iteration = _text(values["iteration"], "d")
+        if iteration.isdigit() and int(iteration) % every:
+            return
+        print(
+            f"Iteration {iteration:>6}: cost = {_text(values['cost'])}, "
+            f"|gradient| = {_text(values['gradient_norm'])}" + (f"  {message}" if message else ""),
+            flush=True,
+        )
+
+    def convergence(self, item: tuple[dict[str, Any], str]) -> None:
+        """Print a convergence."""
+        values, reason = item
+        print(
+            f"Converged after {_text(values['iterations'], 'd')} iterations "
+            f"({_text(values['seconds'], '.3f')} s): {reason}. Final cost = "
+            f"{_text(values['cost'])}, |gradient| = {_text(values['gradient_norm'])}",
+            flush=True,
+        )
 
 
 def _lanes(logs: LogDict) -> list[dict[str, Any]]:
@@ -155,28 +171,6 @@ def _lanes(logs: LogDict) -> list[dict[str, Any]]:
     ]
 
 
-def _print_iteration(item: tuple[dict[str, Any], int, str]) -> None:
-    values, every, message = item
-    iteration = _text(values["iteration"], "d")
-    if iteration.isdigit() and int(iteration) % every:
-        return
-    print(
-        f"Iteration {iteration:>6}: cost = {_text(values['cost'])}, "
-        f"|gradient| = {_text(values['gradient_norm'])}" + (f"  {message}" if message else ""),
-        flush=True,
-    )
-
-
-def _print_convergence(item: tuple[dict[str, Any], str]) -> None:
-    values, reason = item
-    print(
-        f"Converged after {_text(values['iterations'], 'd')} iterations "
-        f"({_text(values['seconds'], '.3f')} s): {reason}. Final cost = {_text(values['cost'])}, "
-        f"|gradient| = {_text(values['gradient_norm'])}",
-        flush=True,
-    )
-
-
 def _text(value: Any, how: str = ".6e") -> str:
     if is_donated(value):
         return "(donated)"
@@ -184,4 +178,5 @@ def _text(value: Any, how: str = ".6e") -> str:
     return f"{int(number) if how == 'd' else number:{how}}"
 
 
-_iterations, _convergences = Sink(_print_iteration), Sink(_print_convergence)
+_printer = _Printer()
+_iterations, _convergences = Sink(_printer.iteration), Sink(_printer.convergence)

@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
 import pytest
 from trajectories import ALL_CRASHES, in_process, read
 
+import spoolax
+from spoolax.loggers import read_jsonl
 from spoolax.storage import HDF5StorageReader
 
 WRITER = """
@@ -151,3 +154,51 @@ def test_all_readers_of_a_process_see_the_same_while_rows_are_written(options, t
                 for e in (part[:], two[:]["e"], one[:]["e"], two["e"][:]):
                     assert (e == 2 * np.arange(len(e))).all()
     assert len(e) == 6000
+
+
+def test_every_logger_beside_a_writer_is_up_to_date_when_a_simulation_is_killed(tmp_path):
+    """The writer waits for the device, which is behind; lines, a bar and a file do not."""
+    pytest.importorskip("tqdm")
+    code = """
+        import sys, jax, jax.numpy as jnp, spoolax
+        from spoolax._watch import bar
+        from spoolax.loggers import *
+        from spoolax.storage import *
+        bar.LINE_EVERY = 0.2
+        def step(key, x):
+            return jax.lax.fori_loop(0, 60, lambda i, x: jnp.tanh(x @ x), x)
+        def first(x):
+            return {"x": x[0, 0]}
+        x = jnp.ones((100, 100))
+        logger = CompositeLogger(
+            HDF5StorageWriter(sys.argv[1] + "/a.h5", {"frames": WriterGroupConfig(first)}, x),
+            SaveLogger(sys.argv[1] + "/b.h5", view=first),
+            JsonlLogger(sys.argv[1] + "/c.jsonl", view=first),
+            TqdmLogger(10**6, file=sys.stdout),
+            PrintLogger(every=100, view=first),
+        )
+        spoolax.simulate(step, x, 10**6, key=jax.random.key(0), logger=logger)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    lines, begun = [], time.monotonic()
+    with subprocess.Popen(command, stdout=-1, text=True) as simulation:
+        impatient = threading.Timer(100, simulation.kill)
+        impatient.start()
+        for line in simulation.stdout:
+            lines.append(line)
+            done = len(lines) - sum("it/s" in line for line in lines)
+            begun = time.monotonic() if done < 2 else begun
+            if done > 3 and time.monotonic() - begun > 2:
+                break
+        impatient.cancel()
+        simulation.kill()
+    printed = [int(line.split()[1]) for line in lines if line.startswith("step")]
+    assert printed == list(range(0, 100 * len(printed), 100))
+    assert sum("it/s" in line for line in lines) >= 3, "the bar has moved"
+    steps = [entry["_step"] for entry in read_jsonl(tmp_path / "c.jsonl")]
+    assert steps == list(range(len(steps)))
+    assert len(steps) > printed[-1]
+    with HDF5StorageReader(tmp_path / "a.h5") as reader:
+        rows = len(reader.focus_group("frames"))
+    assert 0 < rows <= len(steps) + 10, "a file beside the writer is not behind it"
+    assert 0 < len(spoolax.load(tmp_path / "b.h5")["x"]) <= len(steps) + 10

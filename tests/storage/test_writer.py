@@ -345,7 +345,7 @@ def test_an_error_of_the_writing_is_raised_by_the_next_log_and_at_the_end(tmp_pa
         writer.log(1.0, 0)
         host.wait()
         shutil.rmtree(directory)
-        host.post(writer._sink, writer._flush)  # As the timer does.
+        host.post(writer._clock, None)  # As if it were time to.
         host.wait()
         with pytest.raises(OSError, match="has been removed"):
             writer.log(2.0, 1)

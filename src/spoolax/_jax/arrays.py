@@ -106,3 +106,11 @@ def type_text(value: Any) -> str:
         return str(value)
     name = "float0" if value.dtype == jax.dtypes.float0 else value.dtype
     return f"{name}[{','.join(map(str, np.shape(value)))}]"
+
+
+def is_ready(x: Any) -> bool:
+    """Say whether an array has been computed."""
+    try:
+        return bool(x.is_ready())
+    except RuntimeError:  # It failed, or was deleted: whoever uses it is told so.
+        return True

@@ -22,6 +22,7 @@ from typing import Any
 
 import jax
 
+from .._jax.arrays import is_ready
 from .._jax.host_call import in_host_call
 
 NAP = 0.01
@@ -71,7 +72,7 @@ class interruptible:
         """Wait until a program has ended. JAX would not notice Ctrl-C while it waits."""
         self._waiting, began = True, time.perf_counter()
         arrays = [x for x in jax.tree.leaves(outputs) if isinstance(x, jax.Array)]
-        while not all(map(_is_ready, arrays)):
+        while not all(map(is_ready, arrays)):
             time.sleep(min(NAP, (time.perf_counter() - began) / 16))
         self._waiting = False
 
@@ -98,10 +99,3 @@ def _bell() -> tuple[socket.socket, socket.socket]:
 
 
 os.register_at_fork(after_in_child=_bell.cache_clear)
-
-
-def _is_ready(x: Any) -> bool:
-    try:
-        return bool(x.is_ready())
-    except RuntimeError:  # It failed, or was deleted: whoever uses it is told so.
-        return True

@@ -2,7 +2,10 @@
 
 Programs hand over chunks of entries while they run, and do nothing else on the host: everything
 that takes time happens on the worker. When the queue is full, the program waits, or drops. A chunk
-is a function that delivers it, so this file knows nothing of what entries are.
+is an iterator that delivers it, so this file knows nothing of what entries are.
+
+When the interpreter shuts down, there is no worker any more, and none can be started. Threads that
+are still there then deliver what they hand over.
 """
 
 from __future__ import annotations
@@ -10,15 +13,21 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
+import heapq
+import itertools
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 
+from .._jax.effects import add_to_barrier
+from .._threads import start_thread
 from ..errors import LogTypeError
+from .lines import Chunk, Lines
 from .runs import Run, Runs
 from .sinks import Sink, failures, raise_all, reports
 
@@ -33,19 +42,48 @@ NAP = 0.005
 BUSY = 0.001
 # and is not woken for each chunk: it polls, and goes to sleep after this many naps for nothing.
 NAPS = 100
+# This often it looks whether the device is done, if somebody waits for that.
+GLANCE = 0.0005
 # When the queue is full and nothing has been delivered for this long, the program goes on.
 STUCK = 5.0
+# What is posted to one sink is queued together, up to this many items and bytes.
+PILE = 1000
+PILE_BYTES = 1 << 20
 
 
-class Chunk(NamedTuple):
-    """Something to deliver, and how much it is."""
+class Pile(Chunk):
+    """Things that do not come from a program, for one sink to get."""
 
-    run: Run
-    deliver: Callable[[], Iterator[None]]  # It pauses after every entry.
-    size: int
-    entries: int
-    due: float  # When it should be delivered at the latest.
-    number: int = 0  # Its place among all that were queued.
+    def __init__(self, sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> None:
+        run, due = _run_of(sink), time.perf_counter() + sink.latency
+        super().__init__(run, sink, self._call(), size, 1, due, collections.deque([arrays]))
+        self._items = collections.deque([item])
+
+    def takes(self, size: int) -> bool:
+        """Say whether something more may be added."""
+        return not self.is_taken and self.entries < PILE and self.size + size < PILE_BYTES
+
+    def add(self, item: Any, size: int, arrays: Sequence[Any]) -> None:
+        """Add something."""
+        assert self.waits is not None
+        self._items.append(item)
+        self.waits.append(arrays)
+        self.size += size
+        self.entries += 1
+
+    def _call(self) -> Iterator[None]:
+        assert self.waits is not None
+        while self._items:
+            self.waits.popleft()
+            self.sink.call(self.run, self._items.popleft())
+            yield
+
+
+def _run_of(sink: Sink) -> Run:
+    """The run of a sink that stands for what does not come from a program."""
+    if sink.run is None:
+        sink.run = Run(0, sink)
+    return sink.run
 
 
 class Host:
@@ -59,15 +97,20 @@ class Host:
         self._delivered = threading.Condition(lock)
         self._asleep = False
         self._lock = lock
-        self._queue: collections.deque[Chunk] = collections.deque()
+        self._lines = Lines()
+        self._latest: Chunk | None = None  # The last chunk that came, until it is delivered.
+        self._later: list[tuple[float, int, Sink, Any]] = []  # A heap of what is to be posted when.
+        self._later_numbers = itertools.count()
         self._bytes = self._entries = 0
         self._put = self._done = 0  # The last chunk that came; all up to this one are delivered.
         self._early: set[int] = set()  # Delivered before one that came earlier.
         self._progress = 0  # Entries that have been delivered.
-        self._worker: threading.Thread | None = None
+        self._current = 0  # The number of the chunk that is being delivered.
+        self._rested = 0.0  # When the worker last let the program's threads run.
+        self._worker: threading.Thread | None = None  # Who delivers.
+        self._alone = False  # There is no worker, and there will be none.
         self._waiting = 0  # Threads in `flush`.
         self.waiting_threads: set[int] = set()  # They do nothing before the worker does.
-        self._closed = False
         self._last = 0.0  # When the last chunk came.
         self.runs = Runs()
         self._broken: Exception | None = None
@@ -79,23 +122,59 @@ class Host:
         return self.runs.begin(sink, unbounded=self.is_worker())
 
     def is_worker(self) -> bool:
-        """Say whether we are on the worker thread, where things are delivered."""
+        """Say whether we are on the thread that delivers."""
         return threading.current_thread() is self._worker
 
-    def post(self, sink: Sink, item: Any, size: int = 0) -> None:
-        """Queue something that does not come from a program, for a sink to get on the worker."""
-        run = sink.run
-        if run is None:
-            run = sink.run = Run(0, sink)
-        if self.is_worker():
-            sink.call(run, item)
-            return
+    def delivers_to(self, sink: Sink) -> bool:
+        """Say whether we are on the worker; if so, see to it that the sink has what came before."""
+        if not self.is_worker():
+            return False
+        while True:
+            with self._lock:
+                chunk = self._lines.take_before(sink, self._current)
+            if chunk is None:
+                return True
+            self._deliver(chunk)
 
-        def deliver() -> Iterator[None]:
-            sink.call(run, item)
-            yield
+    def post(self, sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> None:
+        """Queue something that does not come from a program, for a sink to get on the worker.
 
-        self.put(Chunk(run, deliver, size, 1, time.perf_counter() + sink.latency), "wait")
+        `arrays` are those that it waits for.
+        """
+        if self.delivers_to(sink):
+            sink.call(_run_of(sink), item)
+        elif self._alone or not self._add_to_pile(sink, item, size, arrays):
+            self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
+
+    def _add_to_pile(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> bool:
+        """Add something to what was queued last, if that is for the same sink, and not too much."""
+        with self._lock:
+            pile = self._latest
+            if not isinstance(pile, Pile) or pile.sink is not sink or not pile.takes(size):
+                return False
+            pile.add(item, size, arrays)
+            self._bytes += size
+            self._entries += 1
+            self._last = time.perf_counter()
+            return True
+
+    def post_later(self, sink: Sink, item: Any, seconds: float) -> None:
+        """Post something after a while; at once, if there is no worker to do that."""
+        with self._lock:
+            self._start_worker()
+            if not self._alone:
+                when = time.perf_counter() + seconds
+                heapq.heappush(self._later, (when, next(self._later_numbers), sink, item))
+                self._arrived.notify()
+                return
+        self.post(sink, item)
+
+    def cancel(self, sink: Sink) -> None:
+        """Forget what was to be posted to a sink later, and wait if that is happening now."""
+        with self._lock:
+            self._later = [one for one in self._later if one[2] is not sink]
+            heapq.heapify(self._later)
+        self.settle()
 
     def run(self, number: int) -> Run:
         """Find the run with a number; 0 stands for one that was not registered."""
@@ -112,15 +191,11 @@ class Host:
                 if overflow == "drop":
                     return False
                 self._wait_for_room(chunk)
-            if self._closed:
-                return True  # The interpreter is about to end.
-            self._put += 1
-            self._queue.append(chunk._replace(number=self._put))
-            self._last = time.perf_counter()
-            self._bytes += chunk.size
-            self._entries += chunk.entries
+            self._append(chunk)
             if wait and not chunk.run.unbounded:
                 self._wait_until_done(self._put)
+            elif self._alone:
+                self._lend_a_hand()
             # Waking the worker costs more than all of the above, so only if it is asleep.
             elif self._asleep:
                 self._arrived.notify()
@@ -128,14 +203,20 @@ class Host:
                 self._pressing.notify()
         return True
 
+    def _append(self, chunk: Chunk) -> None:
+        self._put += 1
+        chunk.number = self._put
+        self._latest = chunk
+        self._lines.append(chunk)
+        self._last = time.perf_counter()
+        self._bytes += chunk.size
+        self._entries += chunk.entries
+
     def _wait_for_room(self, chunk: Chunk) -> None:
         self._pressing.notify()
         while True:
             progress = self._progress
-            with self._idle():
-                room = self._delivered.wait_for(
-                    lambda: not self._is_full(chunk) or self._closed, timeout=STUCK
-                )
+            room = self._wait_for(lambda: not self._is_full(chunk), STUCK)
             # A callback that makes no progress may itself wait for the program that waits here.
             if room or progress == self._progress:
                 return
@@ -146,10 +227,37 @@ class Host:
         try:
             self._arrived.notify()
             self._pressing.notify()
-            with self._idle():
-                self._delivered.wait_for(lambda: self._done >= number or self._closed)
+            self._wait_for(lambda: self._done >= number)
         finally:
             self._waiting -= 1
+
+    def _wait_for(self, is_so: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until something is so, and say whether it is. Without a worker, do its work."""
+        begun = time.perf_counter()
+        while not is_so():
+            if timeout is not None and time.perf_counter() - begun > timeout:
+                return False
+            if self._alone and self._lend_a_hand():
+                continue
+            with self._idle():
+                if self._alone:  # The device is not done, or another thread delivers.
+                    self._delivered.wait(GLANCE)
+                elif not self._delivered.wait_for(lambda: is_so() or self._alone, timeout):
+                    return False
+        return True
+
+    def _lend_a_hand(self) -> bool:
+        """Do the work of the worker on this thread, and say whether there was any."""
+        any_at_all = False
+        while self._worker is None and self._lines.any_ready():
+            any_at_all, self._worker = True, threading.current_thread()
+            self._lock.release()
+            try:
+                self._deliver_all()
+            finally:
+                self._lock.acquire()
+                self._worker = None
+        return any_at_all
 
     @contextlib.contextmanager
     def _idle(self) -> Iterator[None]:
@@ -170,72 +278,98 @@ class Host:
         return self._entries > MANY_ENTRIES or self._bytes > MANY_BYTES
 
     def _start_worker(self) -> None:
-        if self._worker is None and not self._closed:
-            self._worker = threading.Thread(target=self._work, name="spoolax", daemon=True)
-            try:
-                self._worker.start()
-            except RuntimeError:  # The interpreter is shutting down; `flush` will deliver.
-                self._worker, self._closed = None, True
+        if self._worker is None and not self._alone:
+            add_to_barrier(_barrier)
+            self._worker = start_thread(self._work, "spoolax")
+            self._alone = self._worker is None
 
     def _work(self) -> None:
-        idle = 0
-        while not self._closed:
+        naps = 0
+        while True:
             with self._lock:
-                if idle > NAPS:
-                    self._asleep = True
-                    self._arrived.wait_for(lambda: self._queue or self._closed)
-                    self._asleep = False
-                while not self._is_due():
+                if self._alone:
+                    return
+                self._post_until(time.perf_counter())
+                if naps > NAPS and self._lines.first() is None:
+                    self._sleep()
+                    continue
+                if not self._is_due():
                     self._pressing.wait(NAP)
-                    idle += 1
-                    if (idle > NAPS and not self._queue) or self._closed:
-                        break
+                    naps += 1
+                    continue
             if self._deliver_all():
-                idle = 0
+                naps = 0
+            else:  # The device is not done.
+                with self._lock:
+                    self._pressing.wait(GLANCE if self._waiting or self._is_filling() else NAP)
+
+    def _sleep(self) -> None:
+        """Sleep until something comes, or is to be posted."""
+        pause = self._later[0][0] - time.perf_counter() if self._later else None
+        self._asleep = True
+        self._arrived.wait(pause)
+        self._asleep = False
+
+    def _post_until(self, when: float) -> None:
+        """Post what was to be posted by then."""
+        while self._later and self._later[0][0] <= when:
+            _, _, sink, item = heapq.heappop(self._later)
+            self._append(Pile(sink, item))
 
     def _is_due(self) -> bool:
         """Say whether there is something to deliver that has waited long enough."""
-        if not self._queue:
+        first = self._lines.first()
+        if first is None:
             return False
         now = time.perf_counter()
-        return (
-            self._waiting > 0
-            or self._is_filling()
-            or now - self._last > NAP
-            or now > self._queue[0].due
-        )
+        return self._waiting > 0 or self._is_filling() or now - self._last > NAP or now > first.due
 
     def _deliver_all(self) -> bool:
-        """Deliver what is in the queue, and say whether there was anything."""
-        rested, any_at_all = time.perf_counter(), False
+        """Deliver what is ready, and say whether there was anything."""
+        self._rested, any_at_all = time.perf_counter(), False
         while True:
             with self._lock:
-                if not self._queue:
-                    return any_at_all
-                any_at_all = True
-                chunk = self._queue.popleft()
-            for _ in self._delivering(chunk):
-                if time.perf_counter() - rested > BUSY:
-                    time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
-                    rested = time.perf_counter()
+                chunk = self._lines.take()
+            if chunk is None:
+                return any_at_all
+            any_at_all = True
+            self._deliver(chunk, in_turn=True)
 
-    def _delivering(self, chunk: Chunk) -> Iterator[None]:
+    def _deliver(self, chunk: Chunk, in_turn: bool = False) -> None:
+        """Deliver a chunk; if it was taken in turn, until it is the turn of another line."""
+        begun, outer, is_over = time.perf_counter(), self._current, True
+        self._current = chunk.number
         try:
-            for _ in chunk.deliver():
+            for _ in chunk.deliver:
                 self._progress += 1
-                yield
+                now = time.perf_counter()
+                if in_turn and self._lines.should_pause(chunk, now - begun):
+                    is_over = False
+                    break
+                if now - self._rested > BUSY:
+                    time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
+                    self._rested = time.perf_counter()
         except Exception as error:  # One of our own: those of callbacks do not get here.
             reports.error("spoolax could not deliver a chunk of entries.", exc_info=error)
             self._broken = self._broken or error
         finally:
+            self._current = outer
             with self._lock:
-                self._early.add(chunk.number)
-                while self._done + 1 in self._early:
-                    self._done += 1
-                    self._early.remove(self._done)
-                self._bytes -= chunk.size
-                self._entries -= chunk.entries
-                self._delivered.notify_all()
+                if in_turn:
+                    self._lines.give_back(chunk, time.perf_counter() - begun, is_over)
+                if is_over:
+                    self._finished(chunk)
+
+    def _finished(self, chunk: Chunk) -> None:
+        self._early.add(chunk.number)
+        while self._done + 1 in self._early:
+            self._done += 1
+            self._early.remove(self._done)
+        self._bytes -= chunk.size
+        self._entries -= chunk.entries
+        if chunk is self._latest:
+            self._latest = None
+        self._delivered.notify_all()
 
     def flush(self) -> None:
         """Wait until everything has been delivered, and raise what went wrong."""
@@ -254,11 +388,10 @@ class Host:
             return
         while True:
             with self._lock:
-                chunk = next((c for c in self._queue if c.run.unbounded), None)
-                if chunk is None:
-                    return
-                self._queue.remove(chunk)
-            collections.deque(self._delivering(chunk), maxlen=0)
+                chunk = self._lines.take_unbounded()
+            if chunk is None:
+                return
+            self._deliver(chunk)
 
     def wait(self) -> None:
         """Wait for all programs that were started, then until the queue is empty."""
@@ -270,31 +403,32 @@ class Host:
         self.runs.wait()
         with contextlib.suppress(RuntimeError):
             jax.effects_barrier()
-        if self._closed:
-            self._deliver_all()
         self.drain()
 
     def drain(self) -> None:
         """Wait until what has come by now has been delivered, whatever programs still run."""
         with self._lock:
             self._wait_until_done(self._put)
-            while any(
-                chunk.run.unbounded for chunk in self._queue
-            ):  # From programs that callbacks started.
+            while self._lines.any_unbounded():  # From programs that callbacks started.
                 self._wait_until_done(self._put)
 
     def close(self) -> None:
         """Deliver everything, and end the worker: the interpreter must not end before it."""
         try:
+            self.wait()
+            with self._lock:
+                self._post_until(math.inf)
             self.flush()
         finally:
             with self._lock:
-                worker, self._worker, self._closed = self._worker, None, True
+                worker, self._alone = self._worker, True
                 self._arrived.notify()
                 self._pressing.notify()
                 self._delivered.notify_all()
             if worker is not None:
                 worker.join(timeout=10)
+                with self._lock:
+                    self._worker = None
 
 
 host = Host()
@@ -318,6 +452,12 @@ def flush() -> None:
         1.0
     """
     host.flush()
+
+
+def _barrier() -> None:
+    """What `jax.effects_barrier()` does as well: our callbacks are effects, too."""
+    if not host.is_worker():  # It would wait for itself.
+        host.drain()
 
 
 def _at_exit() -> None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import StopRun
 from .deliver import Part, count_entries, deliver
-from .host import Chunk, host
+from .host import host
+from .lines import Chunk
 from .pace import Pace
 from .reel import Group, taken
 from .runs import Run
@@ -81,7 +82,7 @@ def _put(parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> 
         return tap.options.prefix if tap in meta.listeners else None
 
     due = time.perf_counter() + sink.latency / 2
-    chunk = Chunk(run, lambda: deliver(mine, run, sink, wanted, when), size, number, due)
+    chunk = Chunk(run, sink, deliver(mine, run, sink, wanted, when), size, number, due)
     rare = any(group.is_rare for group, _, _ in mine)
     if not host.put(chunk, "wait" if rare else sink.overflow, wait=rare):
         if not sink.dropped:

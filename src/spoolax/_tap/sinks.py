@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import os
 import threading
@@ -42,6 +43,27 @@ class Sink:
     def name(self) -> str:
         name = getattr(self.callback, "__qualname__", None) or type(self.callback).__qualname__
         return f"{getattr(self.callback, '__module__', '')}.{name}".lstrip(".")
+
+    @property
+    def line(self) -> Any:
+        """What sinks have in common that get what they get in order, one after the other.
+
+        These are sinks of the same owner, or callback, or object whose methods they call.
+        """
+        if self.owner is not None:
+            return id(self.owner)
+        callback = self.callback
+        while isinstance(callback, functools.partial):
+            callback = callback.func
+        return id(getattr(callback, "__self__", callback))
+
+    @property
+    def group(self) -> Any:
+        """What lines have in common that go to the same loggers."""
+        outer = self.owner
+        while (within := getattr(outer, "within", None)) is not None:
+            outer = within
+        return self.line if outer is None else id(outer)
 
     @property
     def title(self) -> str:

@@ -16,7 +16,6 @@ from .._log.entry import Entry, Meta
 from .._log.primitive import emit
 from .._logdict.logdict import LogDict
 from .._tap.host import host
-from .._tap.sinks import Sink
 from .._tap.tap import Tapped, checked_sink
 from .._walk.meaning import Body, State
 from .._walk.places import Where
@@ -34,6 +33,7 @@ TICK = "spoolax.progress"  # The tag of the entries.
 REFRESH = 0.25  # Seconds between updates.
 SLOW = 0.3  # Seconds. An inner loop that takes less is not shown.
 END = "end"
+BROKEN_OFF = "broken off"
 PERCENT = "%"
 
 
@@ -90,9 +90,7 @@ class Progressing(Tapped[P, T]):
                 host.wait()  # So that what is printed next does not end up among the bars.
             return out
         except BaseException:
-            host.post(
-                Sink(lambda bars: bars.close()), self._sink.callback
-            )  # After what was queued.
+            host.post(self._sink, LogDict({BROKEN_OFF: np.int32(0)}))  # After what was queued.
             raise
 
 
@@ -181,6 +179,7 @@ class Bars:
         for key, values in logs.items():
             if key == END:
                 self._finish(list(self._bars))
+            if key in (END, BROKEN_OFF):
                 self.close()
                 continue
             assert logs.origin is not None

@@ -44,6 +44,8 @@ class CompositeLogger(Logger[Any]):
                 raise LogTypeError(
                     f"{one!r} is not a logger, which is a context manager with `log(state, step)`."
                 )
+            if isinstance(one, Logger):
+                one.within = self
         self.loggers = loggers
         self.takes_entries = any(map(takes_entries, loggers))
         self._sinks = [Sink(one, owner=one) for one in loggers]

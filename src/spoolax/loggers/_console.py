@@ -100,7 +100,13 @@ class ConsoleLogger(WritingLogger):
                 console=self._console, get_renderable=self._draw, refresh_per_second=8
             )
             screen.open(self)  # It draws progress bars as well.
-            self._live.__enter__()
+            try:
+                self._live.__enter__()
+            except RuntimeError:  # Threads cannot be started any more. Lines will do.
+                self._live.stop()
+                self._live = None
+                with screen.closing(self):
+                    pass
 
     def log(self, state: Any, step: int) -> None:
         """Show what the view takes out of a state."""

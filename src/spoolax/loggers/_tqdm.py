@@ -76,7 +76,8 @@ class TqdmLogger(Logger[Any]):
         if self._count == self._total or self.wants(step):
             self._shown, self._unshown = time.monotonic(), None
             copies = self._copied_postfix(state)
-            host.post(self._sink, (self._count, copies), copies.nbytes if copies else 0)
+            about = (copies.nbytes, copies.arrays) if copies else ()
+            host.post(self._sink, (self._count, copies), *about)
         elif self._postfix is not None:
             self._unshown = state
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import queue
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 from .._tap.sinks import reports
+from .._threads import start_thread
 from ..errors import LogValueError, WebhookError
 from ._backoff import Backoff
 from ._protocol.as_json import as_json
@@ -87,8 +87,7 @@ class WebhookLogger(WritingLogger):
     def open(self) -> None:
         """Start the thread that sends."""
         self._queue: queue.Queue[bytes | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._work, name="spoolax-webhook", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._work, "spoolax-webhook")
 
     def write(self, record: Record) -> None:
         """Send a record, if the condition has become true."""
@@ -108,6 +107,8 @@ class WebhookLogger(WritingLogger):
                 self._send(event, error)
         finally:
             self._queue.put(None)
+        if self._thread is None:
+            return
         pause_after, attempts = Backoff(*PAUSES).pause_after, range(1, self._retries + 2)
         patience = sum(self._timeout + pause_after(attempt) for attempt in attempts)
         self._thread.join(timeout=patience + 1)
@@ -134,6 +135,9 @@ class WebhookLogger(WritingLogger):
         content = json.dumps(self._body(what)).encode()
         if self._queue.qsize() < MOST_WAITING:
             self._queue.put(content)
+            if self._thread is None:
+                self._queue.put(None)
+                self._work()
         else:
             self._sink.fail(
                 WebhookError(f"{MOST_WAITING} messages are waiting for {self._url} already.")

@@ -123,20 +123,20 @@ class SaveLogger(BufferedLogger):
         self._steps_run += not is_beside_states(state)
         if not self._schedule.take(step, entry_keys(state)):
             return
-        if isinstance(state, LogDict) and host.is_worker() and not self._view.is_chosen:
+        if isinstance(state, LogDict) and host.delivers_to(self._sink) and not self._view.is_chosen:
             self._buffer_block(_entry(state, False), np.asarray([step]), _about(state))
         else:
             copies = self._view.copies(state)
             for name, x in copies.rest.items():
                 column_type_of(np.asarray(x), name)
-            self.send((copies, step, time.time()), copies.nbytes)
+            self.send((copies, step, time.time()), copies.nbytes, copies.arrays)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
         steps = steps_of(logs, self._counts)
         self.check()
         self._steps_run += len(steps)
-        if host.is_worker():
+        if host.delivers_to(self._sink):
             self._buffer_block(_entry(logs, True), steps, _about(logs))
         else:
             entry = jax.tree.map(lambda x: x if is_key(x) else np.array(x), _entry(logs, True))

@@ -95,7 +95,7 @@ class TrajectoryWriter(BufferedLogger):
                         continue  # An entry of another `log` call, with other keys.
                     raise
                 group.schedule.taken()
-                self.send((group, step, arrays), group.nbytes)
+                self.send((group, step, arrays), group.nbytes, arrays)
 
     def wants(self, step: int) -> bool:
         """Whether any group stores the step."""

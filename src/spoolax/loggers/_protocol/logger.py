@@ -96,6 +96,7 @@ class Logger(Generic[LoopState]):
     _runs: dict[int, Logger[Any]]  # By number.
     _vmaps: dict[int, int]  # By number, inside how many vmaps a run was opened.
     _numbers: itertools.count[int]
+    within: Logger[Any] | None  # The one that passes on to it what it gets.
     run_step: str  # The name of the step that says which run an entry belongs to.
     _counts: Counts
 
@@ -106,6 +107,7 @@ class Logger(Generic[LoopState]):
         self._phase = "new"
         self._log_lock = LoggerLock()
         self._runs, self._vmaps, self._counts = {}, {}, {}
+        self.within = None
         self._numbers = itertools.count()
         self.run_step = f"{RUN_STEP}{next(_logger_numbers)}"
         return self
@@ -365,6 +367,8 @@ class Logger(Generic[LoopState]):
 
         def open_run(info: RunInfo) -> None:
             run = self.fork(info)
+            if run is not self:
+                run.within = self
             run.__enter__()
             self._runs[info.number] = run
 

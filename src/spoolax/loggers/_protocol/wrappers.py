@@ -29,6 +29,7 @@ class ThinnedLogger(Logger[Any]):
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
+        logger.within = self
         self._counts_as_step, self.takes_entries = OncePerStep(), logger.takes_entries
 
     def __enter__(self) -> Self:

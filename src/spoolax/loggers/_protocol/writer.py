@@ -70,13 +70,13 @@ class WritingLogger(Logger[Any]):
             self._sink.run.raise_if_asked_to_stop()
         if not self._schedule.take(step, entry_keys(state)):
             return
-        if host.is_worker():
+        if host.delivers_to(self._sink):
             values = read(self._view.of(state))
             self.write(make_record(state, values, step))
         else:
             copies = self._view.copies(state)
             record = make_record(state, dict.fromkeys(copies.order), step)
-            host.post(self._sink, (record, copies), copies.nbytes)
+            host.post(self._sink, (record, copies), copies.nbytes, copies.arrays)
 
     def __exit__(
         self,

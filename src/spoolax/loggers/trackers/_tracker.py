@@ -189,7 +189,7 @@ class TrackerLogger(WritingLogger):
         is drawn over its own step anyway.
         """
         lines = None
-        if host.is_worker():
+        if host.delivers_to(self._sink):
             lines = self._builder.lines(logs, lambda: steps_of(logs, self._counts))
         if lines is None:
             super().log_many(logs)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ...._threads import start_thread
 from ....errors import LogFileError
 from ..._backoff import Backoff
 from ..._protocol.ending import Ending
@@ -210,9 +211,11 @@ class Channel:
         file = self.unsent.file
         if self.over.is_set() or file is None or not file.confirm_sent():
             return
-        finisher = threading.Thread(target=self._finish_failed, daemon=True)
-        finisher.start()
-        finisher.join(self._timing.finish)
+        finisher = start_thread(self._finish_failed, "spoolax-finisher")
+        if finisher is None:
+            self._finish_failed()
+        else:
+            finisher.join(self._timing.finish)
         if not self.was_finished:
             file.take_back()
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from ...._tap.sinks import reports
+from ...._threads import start_thread
 from .channel import Channel
 from .timing import Timing
 from .unsent_rows import rows_text
@@ -43,8 +44,8 @@ class Outbox:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._thread.start()
+                    # Without a thread, whoever waits does the work; until then, rows are on disk.
+                    self._thread = start_thread(self._run, self._name)
         if not self._news.is_set():
             self._news.set()
 
@@ -81,6 +82,8 @@ class Outbox:
         self._hurry.set()
         self.notify()
         while not done():
+            if self._thread is None:
+                self._work_once()
             time.sleep(0.005)
             now = time.monotonic()
             if self._progress != seen:
@@ -115,17 +118,22 @@ class Outbox:
 
     def _work(self) -> None:
         """Work until there is nothing to do."""
-        while todo := [channel for channel in tuple(self._channels) if channel.has_work]:
-            pauses = [channel.backoff.remaining() for channel in todo]
-            for channel, pause in zip(todo, pauses, strict=True):
-                if not pause:
-                    self._work_on(channel)
-            for channel in tuple(self._channels):
-                channel.tick()  # Also of those that wait for one that is away.
+        while pauses := self._work_once():
             if all(pauses):
                 # Others may have something new before that.
                 self._hurry.wait(min(self._timing.gather, *pauses))
                 self._hurry.clear()
+
+    def _work_once(self) -> list[float]:
+        """Work for every channel that has work; return for how long they have to pause."""
+        todo = [channel for channel in tuple(self._channels) if channel.has_work]
+        pauses = [channel.backoff.remaining() for channel in todo]
+        for channel, pause in zip(todo, pauses, strict=True):
+            if not pause:
+                self._work_on(channel)
+        for channel in tuple(self._channels):
+            channel.tick()  # Also of those that wait for one that is away.
+        return pauses
 
     def _work_on(self, channel: Channel) -> None:
         had_failed = channel.backoff.failures

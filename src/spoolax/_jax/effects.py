@@ -1,0 +1,33 @@
+"""What `jax.effects_barrier()` waits for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from jax._src import dispatch
+
+_added: list[Callable[[], None]] = []
+
+
+def add_to_barrier(wait: Callable[[], None]) -> None:
+    """Have `jax.effects_barrier()` call this when JAX's own effects have happened.
+
+    JAX waits for the tokens of programs that this thread has started. Nothing that is in such a
+    token would know of callbacks that are called later, on another thread.
+    """
+    if wait in _added:
+        return
+    _added.append(wait)
+    tokens = dispatch.RuntimeTokenSet
+    block = tokens.block_until_ready
+
+    @functools.wraps(block)
+    def block_until_ready(self: Any) -> None:
+        try:
+            block(self)
+        finally:
+            wait()
+
+    tokens.block_until_ready = block_until_ready
