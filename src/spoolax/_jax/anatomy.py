@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import jax
+import numpy as np
 
 from .primitives import (
     Jaxpr,
@@ -96,12 +97,8 @@ class Scan(Loop):
 
     consts: int
     carry: int
-    options: dict[str, Any]  # What `jax.lax.scan` is to be called with again.
-
-    @property
-    def length(self) -> int:
-        """How many iterations it makes."""
-        return self.options["length"]  # type: ignore[no-any-return]
+    length: int  # How many iterations it makes: a number, or symbolic under `jax.export`.
+    options: dict[str, Any]  # What else `jax.lax.scan` is to be called with again.
 
     @property
     def reverse(self) -> bool:
@@ -199,9 +196,11 @@ def _scan(eqn: JaxprEqn) -> Scan:
         consts, carry, _ = (len(list(part)) for part in params["ft_in"].unpack())
     else:
         consts, carry = params["num_consts"], params["num_carry"]
-    names = ("length", "reverse", "unroll", "_split_transpose")
+    names = ("reverse", "unroll", "_split_transpose")
     options = {name: params[name] for name in names if name in params}
-    return Scan((params["jaxpr"],), consts, carry, options)
+    length = params["length"]
+    length = int(length) if isinstance(length, np.integer) else length
+    return Scan((params["jaxpr"],), consts, carry, length, options)
 
 
 def _while(eqn: JaxprEqn) -> While:

@@ -82,6 +82,7 @@ def log_grad(
     frame = sys._getframe(1)
     meta = Meta(given, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
     note = _Note(name, tree, tuple(steps), meta)
+    rule_tables.register_jet(mark_p, _jet)
     outs = mark_p.bind(*leaves, *map(jnp.asarray, steps.values()), note=note)
     return jax.tree.unflatten(tree, outs)  # type: ignore[no-any-return]
 
@@ -111,6 +112,10 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, note: _Note) -> Any
         return outs, list(tangents[:count])
     given = [rule_tables.instantiate(t) for t in tangents[:count]]
     return outs, mark_p.bind(*given, *steps, note=note)
+
+
+def _jet(primals: Sequence[Any], series: Sequence[Any], *, note: _Note) -> Any:
+    return mark_p.bind(*primals, note=note), list(series[: note.tree.num_leaves])
 
 
 def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any]:

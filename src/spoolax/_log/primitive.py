@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from .._jax.primitives import JaxprEqn, Primitive
-from .._jax.rule_tables import lower_evaluated, register
+from .._jax.rule_tables import lower_evaluated, register, register_jet
 from .._logdict.logdict import LogDict
 from .arguments import check_step, checked_data, checked_tags
 from .entry import Entry, Listener, Loop, Meta, Node, Nodes, entries
@@ -70,17 +70,17 @@ def log(
     tags = checked_tags(tags)
     for name, value in steps.items():
         check_step(name, value)
-    if listening.value is not None and jax.tree.leaves(named):
+    if listening.value is not None and named:
         frame = sys._getframe(1)
         meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
-        given = {key: value for key, value in named.items() if jax.tree.leaves(value)}
-        emit((jax.tree.map(jnp.asarray, Entry(given, steps, None, meta)),))
+        emit((jax.tree.map(jnp.asarray, Entry(named, steps, None, meta)),))
     return LogDict(named, steps={name: dict.fromkeys(named, at) for name, at in steps.items()})
 
 
 def emit(nodes: Sequence[Node]) -> None:
     """Bind entries, single or stacked, for the listeners around this code."""
     if nodes:
+        register_jet(log_p, _jvp)
         leaves, tree = jax.tree.flatten(tuple(nodes))
         log_p.bind(*leaves, tree=tree)
 

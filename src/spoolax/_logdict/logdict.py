@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -340,4 +341,21 @@ class _Aside:
         return 0
 
 
+def _aux_to_bytes(aux: Any) -> bytes:
+    keys, names, stacked, aside = aux
+    return json.dumps([keys, names, sorted(stacked), aside.axes]).encode()
+
+
+def _aux_from_bytes(data: bytes) -> Any:
+    keys, names, stacked, axes = json.loads(data)
+    aside = _Aside({key: (lanes, own) for key, (lanes, own) in axes.items()})
+    return tuple(keys), tuple(names), frozenset(stacked), aside
+
+
 jax.tree_util.register_pytree_with_keys(LogDict, _flatten_with_keys, _unflatten, _flatten)
+jax.export.register_pytree_node_serialization(
+    LogDict,
+    serialized_name="spoolax.LogDict",
+    serialize_auxdata=_aux_to_bytes,
+    deserialize_auxdata=_aux_from_bytes,
+)

@@ -72,11 +72,16 @@ def _scan(
 
     def body(carry: Any, x: Any) -> Any:
         state, carried = carry
-        outs, state, nodes = iterate(carried, x, state)
+        outs, state, nodes = iterate(carried, x[: len(xs)], state)
         state = meaning.iterated(state, inside)
         return (state, outs[:n_carry]), (outs[n_carry:], nodes)
 
-    (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **scan.options)
+    rows = xs
+    if not xs and not isinstance(length, int):  # JAX takes a symbolic one from what it scans over.
+        rows = [jnp.zeros(length, jnp.bool_)]
+    (state, carried), (ys, nodes) = lax.scan(
+        body, (state, init), rows, None if rows else length, **scan.options
+    )
     state = meaning.left(state, where)
     return [*carried, *ys], state, stacked(nodes, length, scan.reverse, str(inside.path[-1]))
 
