@@ -1,5 +1,6 @@
 """Logs without a schema, and `LogDict`s, in files."""
 
+import dataclasses
 import os
 import threading
 
@@ -274,3 +275,27 @@ def test_arrays_of_another_byte_order_come_back_as_numbers(tmp_path):
         logger.log({"x": swapped[0].astype(np.float32)}, 0)
         logger.log({"x": swapped[1]}, 1)
     assert spoolax.load(tmp_path / "b.h5")["x"].tolist() == swapped.tolist()
+
+
+def test_of_a_pytree_of_ones_own_the_data_is_stored(tmp_path):
+    """Not the fields that are a part of its structure, whatever they are; and None stays None."""
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Layer:
+        weight: object
+        bias: object = None
+        width: int = dataclasses.field(default=3, metadata={"static": True})
+        activation: object = dataclasses.field(default=jnp.tanh, metadata={"static": True})
+
+    def f(x):
+        spoolax.log({"layer": Layer(x)}, step=0)
+
+    with SaveLogger(tmp_path / "a.h5") as logger:
+        logger.tap(f)(jnp.ones(2))
+    spoolax.save(tmp_path / "b.h5", spoolax.spool(f)(jnp.ones(2))[1])
+    for name in ("a.h5", "b.h5"):
+        layer = spoolax.load(tmp_path / name)["layer"]
+        assert set(layer) == {"weight", "bias"}
+        assert layer.bias is None
+        np.testing.assert_array_equal(np.ravel(layer.weight), [1, 1])

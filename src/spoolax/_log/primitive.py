@@ -21,6 +21,8 @@ from .._logdict.logdict import LogDict
 from .arguments import check_step, checked_data, checked_tags
 from .entry import Entry, Listener, Loop, Meta, Node, Nodes, entries
 
+# True while a function is traced for somebody who listens. False while it is only rehearsed: what
+# is traced then will be traced again, and no entry may be left in it.
 listening = jax.make_user_context(default_value=None)
 
 
@@ -70,7 +72,7 @@ def log(
     tags = checked_tags(tags)
     for name, value in steps.items():
         check_step(name, value)
-    if listening.value is not None and named:
+    if listening.value and named:
         frame = sys._getframe(1)
         meta = Meta(tags, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
         emit((jax.tree.map(jnp.asarray, Entry(named, steps, None, meta)),))
@@ -79,7 +81,7 @@ def log(
 
 def emit(nodes: Sequence[Node]) -> None:
     """Bind entries, single or stacked, for the listeners around this code."""
-    if nodes:
+    if nodes and listening.value is not False:
         register_jet(log_p, _jvp)
         leaves, tree = jax.tree.flatten(tuple(nodes))
         log_p.bind(*leaves, tree=tree)

@@ -44,7 +44,7 @@ from .._jax.primitives import (
     while_p,
 )
 from .._log.entry import Entry, Listener, Nodes, entries, map_entries, masked
-from .._log.primitive import emit, listeners_of, log_p, logged
+from .._log.primitive import emit, listeners_of, listening, log_p, logged
 from .counts import claimed_logs, logs, loops
 from .interpret import interpret, rules
 from .labels import counted_back, relabelled
@@ -228,3 +228,4 @@ for _primitive in (scan_p, remat_p):
 # Entries that are claimed are compiled by the outermost of these that they are in.
 for _primitive in (jit_p, scan_p, while_p, shard_map_p):
     rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)
+tracing.wrap_rehearsals(lambda: listening(False))
