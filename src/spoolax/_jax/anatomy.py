@@ -8,6 +8,7 @@ the table, only its programs are known.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -33,7 +34,7 @@ from .primitives import (
     shard_map_p,
     while_p,
 )
-from .tracing import trace
+from .tracing import is_transposed, trace
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -169,10 +170,18 @@ class ShardMap(Anatomy):
     check_vma: bool
 
 
+@dataclasses.dataclass(eq=False, repr=False)
+class Filtered(Call):
+    """A primitive of equinox, such as lineax's `linear_solve`, with functions in its parameters."""
+
+
 def anatomy(eqn: JaxprEqn) -> Anatomy | None:
     """Take an equation apart. None: there is no program inside it."""
     if eqn.primitive in _ANATOMIES:
         return _ANATOMIES[eqn.primitive](eqn)
+    key = filtered_key(eqn)
+    if key is not None:
+        return _filtered(eqn, key)
     programs = tuple(_jaxprs_in(eqn.params))
     return Anatomy(programs) if programs else None
 
@@ -262,6 +271,69 @@ def _high_level(eqn: JaxprEqn) -> Anatomy | None:
 
 
 _expanded: weakref.WeakKeyDictionary[Any, Jaxpr] = weakref.WeakKeyDictionary()
+
+
+def look_into_filtered(when: Callable[[], Any], wants: Callable[[Jaxpr], Any]) -> None:
+    """Have equations that are `Filtered` traced `when` that is true, for programs it `wants`."""
+    _looks.append((when, wants))
+
+
+def look(jaxpr: Jaxpr, derivative: bool = False, but: Sequence[Any] = ()) -> None:
+    """Look into the `Filtered` equations of a program, now that they may be traced.
+
+    Derivatives use the same functions, which do not count there, `but` those with these keys.
+    """
+    for eqn in open_jaxpr(jaxpr)[0].eqns:
+        there = derivative or is_transposed(eqn)
+        key = filtered_key(eqn)
+        if there and key is not None and not any(key is one for one in but):
+            _traced.setdefault(key, {})[eqn.primitive] = None
+        for program in programs_in(eqn):
+            look(program, there, but)
+
+
+def filtered_key(eqn: JaxprEqn) -> Any:
+    """An object that an equation has to itself if it is `Filtered`; None for other equations."""
+    params, primitive = eqn.params, eqn.primitive
+    if "prim" in params and "params" in params:  # Under `vmap`.
+        params, primitive = dict(params["params"]), params["prim"]
+    return params.get("flatten") if primitive in _implementations() else None
+
+
+def filtered_primitives() -> list[Primitive]:
+    """List the primitives of equations that are `Filtered`."""
+    batched = getattr(_equinox(), "_vprim_p", None)
+    return [*_implementations(), *([] if batched is None else [batched])]
+
+
+def _filtered(eqn: JaxprEqn, key: Any) -> Filtered | None:
+    """What a primitive of equinox computes that was bound with functions in its parameters.
+
+    JAX has traced these for their types only.
+    """
+    known = _traced.setdefault(key, {})
+    for when, wants in _looks:
+        if eqn.primitive not in known and when():
+            compiled = _implementations().get(eqn.primitive, eqn.primitive.impl)
+            program = trace(
+                lambda *args: list(compiled(*args, **eqn.params)), [x.aval for x in eqn.invars]
+            )
+            known[eqn.primitive] = Filtered((program,)) if wants(program) else None
+    return known.get(eqn.primitive)
+
+
+def _implementations() -> dict[Any, Callable[..., Any]]:
+    """What primitives are compiled as, by equinox; their `impl` may refuse to be transformed."""
+    return getattr(_equinox(), "_vprim_impl_registry", {})
+
+
+def _equinox() -> Any:
+    return sys.modules.get("equinox.internal._primitive")
+
+
+_looks: list[tuple[Callable[[], Any], Callable[[Jaxpr], Any]]] = []
+_traced: weakref.WeakKeyDictionary[Any, dict[Primitive, Filtered | None]]
+_traced = weakref.WeakKeyDictionary()
 
 _ANATOMIES: dict[Primitive, Callable[[JaxprEqn], Anatomy | None]] = {
     scan_p: _scan,
