@@ -53,8 +53,21 @@ def in_scan(b):
         (jax.grad(total), (B,), 4),
         (jax.grad(in_scan), (B,), 8),
         (jax.vmap(jax.grad(total)), (jnp.stack([B, 2 * B]),), 4),
+        (jax.vmap(jax.vmap(solve)), (jnp.stack([B, 2 * B])[:, None],), 4),
+        (jax.grad(jax.checkpoint(total)), (B,), 4),
     ],
-    ids=["plain", "closure", "vmap", "scan", "jvp", "grad", "grad of scan", "vmap of grad"],
+    ids=[
+        "plain",
+        "closure",
+        "vmap",
+        "scan",
+        "jvp",
+        "grad",
+        "grad of scan",
+        "vmap of grad",
+        "vmap of vmap",
+        "grad of checkpoint",
+    ],
 )
 def test_each_multiplication_of_the_solve_is_logged(f, args, count, unoptimized):
     """Not those of solves that a derivative needs besides."""

@@ -179,7 +179,7 @@ def anatomy(eqn: JaxprEqn) -> Anatomy | None:
     """Take an equation apart. None: there is no program inside it."""
     if eqn.primitive in _ANATOMIES:
         return _ANATOMIES[eqn.primitive](eqn)
-    key = filtered_key(eqn)
+    key = _key(eqn)
     if key is not None:
         return _filtered(eqn, key)
     programs = tuple(_jaxprs_in(eqn.params))
@@ -278,32 +278,48 @@ def look_into_filtered(when: Callable[[], Any], wants: Callable[[Jaxpr], Any]) -
     _looks.append((when, wants))
 
 
-def look(jaxpr: Jaxpr, derivative: bool = False, but: Sequence[Any] = ()) -> None:
+def look(jaxpr: Jaxpr) -> None:
     """Look into the `Filtered` equations of a program, now that they may be traced.
 
-    Derivatives use the same functions, which do not count there, `but` those with these keys.
+    The backward pass uses the same functions, which do not count there.
     """
+    found = list(_filtered_in(jaxpr))
+    forward = [_key(eqn) for eqn, backward in found if not backward]
+    for eqn, backward in found:
+        if backward and not any(_key(eqn) is one for one in forward):
+            _hushed.add(_key(eqn))
+        anatomy(eqn)
+
+
+def hush(jaxpr: Jaxpr, start: int = 0) -> None:
+    """Look into none of the `Filtered` equations of a program, from number `start` on."""
+    for eqn, _ in list(_filtered_in(jaxpr))[start:]:
+        _hushed.add(_key(eqn))
+
+
+def _filtered_in(jaxpr: Jaxpr, backward: bool = False) -> Iterator[tuple[JaxprEqn, bool]]:
+    """List the `Filtered` equations of a program, and whether they are in a backward pass."""
     for eqn in open_jaxpr(jaxpr)[0].eqns:
-        there = derivative or is_transposed(eqn)
-        key = filtered_key(eqn)
-        if there and key is not None and not any(key is one for one in but):
-            _traced.setdefault(key, {})[eqn.primitive] = None
-        for program in programs_in(eqn):
-            look(program, there, but)
+        there = backward or is_transposed(eqn)
+        if _key(eqn) is not None:
+            yield eqn, there
+        else:
+            for program in programs_in(eqn):
+                yield from _filtered_in(program, there)
 
 
-def filtered_key(eqn: JaxprEqn) -> Any:
+def _key(eqn: JaxprEqn) -> Any:
     """An object that an equation has to itself if it is `Filtered`; None for other equations."""
     params, primitive = eqn.params, eqn.primitive
-    if "prim" in params and "params" in params:  # Under `vmap`.
+    while "prim" in params and "params" in params:  # Under `vmap`.
         params, primitive = dict(params["params"]), params["prim"]
-    return params.get("flatten") if primitive in _implementations() else None
+    key = params.get("flatten")
+    return key if key is not None and primitive in _implementations() else None
 
 
 def filtered_primitives() -> list[Primitive]:
     """List the primitives of equations that are `Filtered`."""
-    batched = getattr(_equinox(), "_vprim_p", None)
-    return [*_implementations(), *([] if batched is None else [batched])]
+    return list(_implementations())
 
 
 def _filtered(eqn: JaxprEqn, key: Any) -> Filtered | None:
@@ -311,29 +327,28 @@ def _filtered(eqn: JaxprEqn, key: Any) -> Filtered | None:
 
     JAX has traced these for their types only.
     """
+    if key in _hushed:
+        return None
+    types = tuple(atom.aval for atom in eqn.invars)
     known = _traced.setdefault(key, {})
+    kind = (eqn.primitive, types, str(eqn.params.get("__batch_axes")))
     for when, wants in _looks:
-        if eqn.primitive not in known and when():
-            compiled = _implementations().get(eqn.primitive, eqn.primitive.impl)
-            program = trace(
-                lambda *args: list(compiled(*args, **eqn.params)), [x.aval for x in eqn.invars]
-            )
-            known[eqn.primitive] = Filtered((program,)) if wants(program) else None
-    return known.get(eqn.primitive)
+        if kind not in known and when():
+            compiled = _implementations()[eqn.primitive]
+            program = trace(lambda *args: list(compiled(*args, **eqn.params)), types)
+            known[kind] = Filtered((program,)) if wants(program) else None
+    return known.get(kind)
 
 
 def _implementations() -> dict[Any, Callable[..., Any]]:
     """What primitives are compiled as, by equinox; their `impl` may refuse to be transformed."""
-    return getattr(_equinox(), "_vprim_impl_registry", {})
-
-
-def _equinox() -> Any:
-    return sys.modules.get("equinox.internal._primitive")
+    module: Any = sys.modules.get("equinox.internal._primitive")
+    return getattr(module, "_vprim_impl_registry", {})
 
 
 _looks: list[tuple[Callable[[], Any], Callable[[Jaxpr], Any]]] = []
-_traced: weakref.WeakKeyDictionary[Any, dict[Primitive, Filtered | None]]
-_traced = weakref.WeakKeyDictionary()
+_hushed: weakref.WeakSet[Any] = weakref.WeakSet()
+_traced: weakref.WeakKeyDictionary[Any, dict[Any, Filtered | None]] = weakref.WeakKeyDictionary()
 
 _ANATOMIES: dict[Primitive, Callable[[JaxprEqn], Anatomy | None]] = {
     scan_p: _scan,

@@ -29,14 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import (
-    Cond,
-    While,
-    filtered_key,
-    filtered_primitives,
-    look,
-    programs_in,
-)
+from .._jax.anatomy import Cond, While, filtered_primitives, hush, programs_in
 from .._jax.primitives import (
     Jaxpr,
     Primitive,
@@ -205,10 +198,8 @@ def _pushed(
 def _jvp_filtered(rule: Callable[..., Any]) -> Callable[..., Any]:
     def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
         # Such a rule begins with the equation itself; what follows is the derivative.
-        jaxpr, consts = open_jaxpr(closed)
-        keys = [key for eqn in jaxpr.eqns if (key := filtered_key(eqn)) is not None]
-        look(closed, derivative=True, but=keys[:1])
-        return list(jax.core.eval_jaxpr(jaxpr, consts, *args))
+        hush(closed, start=1)
+        return list(jax.core.eval_jaxpr(*open_jaxpr(closed), *args))
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         if not listening.value:
