@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.jet import jet
 
 import spoolax
 from spoolax.errors import LogTypeError, LogValueError, SpoolaxError
@@ -29,7 +30,7 @@ def test_it_returns_what_was_logged():
         ({1: 2.0}, r"keys of a log must be strings.*1 \(of type int\)"),
         ({"a": "text"}, r"Cannot log 'a': it is 'text' \(of type str\)"),
         ({"a": None}, "Cannot log 'a': it is None"),
-        ({"a": {"b": [1.0, None]}}, r"Cannot log 'a'\['b'\]\[1\]: it is None"),
+        ({"a": {"b": [1.0, "text"]}}, r"Cannot log 'a'\['b'\]\[1\]: it is 'text'"),
         ({"a": object()}, "Cannot log 'a'"),
         ({"a": np.array(["x"])}, "Cannot log 'a'"),
         ({"a": np.array([None])}, "Cannot log 'a'"),
@@ -70,6 +71,42 @@ def test_steps_and_tags_are_checked():
         spoolax.log({"a": 1.0}, prefix=1)
 
 
+PARTLY = {"weights": [np.ones(2, np.float32), None], "bias": None, "scale": (None, np.float32(3))}
+
+
+def of_parts(x):
+    """Log a pytree that has nothing in some places, as other libraries' filters make it."""
+
+    def body(x, i):
+        spoolax.log({"model": jax.tree.map(lambda leaf: leaf * x, PARTLY), "x": x}, step=i)
+        return x + 1, None
+
+    return jax.lax.scan(body, x, jnp.arange(3))[0]
+
+
+def test_a_pytree_may_have_nothing_in_some_places(unoptimized):
+    structure = jax.tree.structure(PARTLY)
+    _, logs = spoolax.spool(of_parts)(1.0)
+    assert jax.tree.structure(logs["model"]) == structure
+    np.testing.assert_array_equal(logs["model"]["scale"][1], [3, 6, 9])
+    for same in (logs.filter("model"), logs.slice[1:], logs.reduce("mean"), logs + logs):
+        assert jax.tree.structure(same["model"]) == structure
+    assert (logs + logs)["model"]["weights"][0].shape == (6, 2)
+    assert logs.to_pandas()["model['scale'][1]"].tolist() == [3, 6, 9]
+    assert "['weights'][0] float32[3,2]" in repr(logs)
+    assert "[&#x27;weights&#x27;][0] float32[3,2]" in logs._repr_html_()
+    streamed = []
+    spoolax.tap(of_parts, streamed.append)(1.0)
+    spoolax.flush()
+    assert [jax.tree.structure(each["model"]) for each in streamed] == [structure] * 3
+
+
+def test_where_there_is_nothing_no_key_is_logged():
+    assert list(spoolax.log({"a": {"b": None, "c": []}, "x": 1.0})) == ["x"]
+    _, logs = spoolax.spool(lambda x: spoolax.log({"a": {"b": None, "c": []}, "x": x}))(1.0)
+    assert logs == {"x": 1.0}
+
+
 def test_unheard_it_leaves_the_fast_path_of_jit_alone():
     """No effect, no equation, and no second compilation when a spool has run in between."""
     calls = 0
@@ -105,3 +142,24 @@ def test_importing_is_light_and_changes_nothing():
         assert third_party <= {"jax", "jaxlib", "numpy", "ml_dtypes"}, third_party
         """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_taylor_series_are_the_same_and_the_primal_values_are_logged():
+    def f(x):
+        spoolax.log({"x": x})
+        y = jax.jit(lambda x: spoolax.log({"square": x * x})["square"])(x)
+        return jnp.sin(spoolax.log_grad("slope", y))
+
+    def expand(x):
+        return jet(f, (x,), ((1.0, 0.0),))
+
+    out, logs = spoolax.spool(expand)(2.0)
+    assert logs == {"x": 2.0, "square": 4.0}
+    jax.tree.map(np.testing.assert_array_equal, out, jax.jit(expand)(2.0))
+    streamed = []
+    out = jet(spoolax.tap(f, streamed.append), (2.0,), ((1.0, 0.0),))
+    spoolax.flush()
+    assert streamed == [{"x": 2.0}, {"square": 4.0}]
+    jax.tree.map(np.testing.assert_array_equal, out, expand(2.0))
+    _, logs = spoolax.spool(jax.grad(lambda x: expand(x)[0]))(2.0)
+    np.testing.assert_allclose(logs["slope"], np.cos(4.0), rtol=1e-6)

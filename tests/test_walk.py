@@ -15,12 +15,13 @@ from spoolax._jax import anatomy
 from spoolax._listen.options import Options, OptionsDict
 from spoolax._walk.counts import Count, loops
 from spoolax._walk.interpret import rules
+from spoolax.errors import UnsupportedError
 
 SOURCE = Path(spoolax.__file__).parent
 
 
 def test_every_rule_has_an_anatomy():
-    assert set(rules) == set(anatomy._ANATOMIES)
+    assert set(rules) == {*anatomy._ANATOMIES, anatomy.Filtered}
 
 
 def test_parameters_of_jax_are_read_in_one_place():
@@ -53,6 +54,30 @@ def nested(x):
         ), x
 
     return jax.lax.scan(outer, jax.jit(jnp.cos)(x), length=2)
+
+
+@pytest.mark.parametrize("construct", ["composite", "jax.lax.platform_dependent"])
+def test_where_values_cannot_be_taken_out_the_log_call_is_named(construct):
+    def f(x):
+        def body(x):
+            spoolax.log({"inner": x})
+            return x + 1
+
+        made = {
+            "composite": lambda x: jax.lax.composite(body, "mine.body")(x),
+            "jax.lax.platform_dependent": lambda x: jax.lax.platform_dependent(
+                x, cpu=body, tpu=body
+            ),
+        }
+        return made[construct](x)
+
+    line = f.__code__.co_firstlineno + 2
+    with pytest.raises(UnsupportedError) as caught:
+        spoolax.spool(f)(1.0)
+    message = str(caught.value)
+    assert re.search(rf"`spoolax.log` of \['inner'\] at \S*test_walk.py:{line} ", message)
+    assert re.search(rf"inside `{construct}`, which is called at \S*test_walk.py:", message)
+    assert "log them outside it" in message
 
 
 def test_a_count_looks_at_every_depth():

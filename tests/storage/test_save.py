@@ -1,5 +1,6 @@
 """Logs without a schema, and `LogDict`s, in files."""
 
+import dataclasses
 import os
 import threading
 
@@ -299,3 +300,27 @@ def test_what_is_not_a_number_is_refused_when_it_is_logged(tmp_path):
             logger.log({"name": "a", "x": 1.0}, 0)
         logger.log({"x": 2.0}, 1)
     assert spoolax.load(tmp_path / "a.h5")["x"].tolist() == [2.0]
+
+
+def test_of_a_pytree_of_ones_own_the_data_is_stored(tmp_path):
+    """Not the fields that are a part of its structure, whatever they are; and None stays None."""
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Layer:
+        weight: object
+        bias: object = None
+        width: int = dataclasses.field(default=3, metadata={"static": True})
+        activation: object = dataclasses.field(default=jnp.tanh, metadata={"static": True})
+
+    def f(x):
+        spoolax.log({"layer": Layer(x)}, step=0)
+
+    with SaveLogger(tmp_path / "a.h5") as logger:
+        logger.tap(f)(jnp.ones(2))
+    spoolax.save(tmp_path / "b.h5", spoolax.spool(f)(jnp.ones(2))[1])
+    for name in ("a.h5", "b.h5"):
+        layer = spoolax.load(tmp_path / name)["layer"]
+        assert set(layer) == {"weight", "bias"}
+        assert layer.bias is None
+        np.testing.assert_array_equal(np.ravel(layer.weight), [1, 1])

@@ -8,11 +8,13 @@ the table, only its programs are known.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import jax
+import numpy as np
 
 from .primitives import (
     Jaxpr,
@@ -33,7 +35,7 @@ from .primitives import (
     shard_map_p,
     while_p,
 )
-from .tracing import trace
+from .tracing import passes, trace
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -97,12 +99,8 @@ class Scan(Loop):
 
     consts: int
     carry: int
-    options: dict[str, Any]  # What `jax.lax.scan` is to be called with again.
-
-    @property
-    def length(self) -> int:
-        """How many iterations it makes."""
-        return self.options["length"]  # type: ignore[no-any-return]
+    length: int  # How many iterations it makes: a number, or symbolic under `jax.export`.
+    options: dict[str, Any]  # What else `jax.lax.scan` is to be called with again.
 
     @property
     def reverse(self) -> bool:
@@ -193,10 +191,18 @@ class ShardMap(Anatomy):
     check_vma: bool
 
 
+@dataclasses.dataclass(eq=False, repr=False)
+class Filtered(Call):
+    """A primitive of equinox, such as lineax's `linear_solve`, with functions in its parameters."""
+
+
 def anatomy(eqn: JaxprEqn) -> Anatomy | None:
     """Take an equation apart. None: there is no program inside it."""
     if eqn.primitive in _ANATOMIES:
         return _ANATOMIES[eqn.primitive](eqn)
+    key = _key(eqn)
+    if key is not None:
+        return _filtered(eqn, key)
     programs = tuple(_jaxprs_in(eqn.params))
     return Anatomy(programs) if programs else None
 
@@ -220,9 +226,11 @@ def _scan(eqn: JaxprEqn) -> Scan:
         consts, carry, _ = (len(list(part)) for part in params["ft_in"].unpack())
     else:
         consts, carry = params["num_consts"], params["num_carry"]
-    names = ("length", "reverse", "unroll", "_split_transpose")
+    names = ("reverse", "unroll", "_split_transpose")
     options = {name: params[name] for name in names if name in params}
-    return Scan((params["jaxpr"],), consts, carry, options)
+    length = params["length"]
+    length = int(length) if isinstance(length, np.integer) else length
+    return Scan((params["jaxpr"],), consts, carry, length, options)
 
 
 def _while(eqn: JaxprEqn) -> While:
@@ -284,6 +292,84 @@ def _high_level(eqn: JaxprEqn) -> Anatomy | None:
 
 
 _expanded: weakref.WeakKeyDictionary[Any, Jaxpr] = weakref.WeakKeyDictionary()
+
+
+def look_into_filtered(when: Callable[[], Any], wants: Callable[[Jaxpr], Any]) -> None:
+    """Have equations that are `Filtered` traced `when` that is true, for programs it `wants`."""
+    _looks.append((when, wants))
+
+
+def look(jaxpr: Jaxpr) -> None:
+    """Look into the `Filtered` equations of a program, now that they may be traced.
+
+    The backward pass uses the same functions, which do not count there.
+    """
+    found = list(_filtered_in(jaxpr))
+    forward = [_key(eqn) for eqn, backward in found if not backward]
+    for eqn, backward in found:
+        if backward and not any(_key(eqn) is one for one in forward):
+            _hushed.add(_key(eqn))
+        anatomy(eqn)
+
+
+def hush(jaxpr: Jaxpr, start: int = 0) -> None:
+    """Look into none of the `Filtered` equations of a program, from number `start` on."""
+    for eqn, _ in list(_filtered_in(jaxpr))[start:]:
+        _hushed.add(_key(eqn))
+
+
+def _filtered_in(jaxpr: Jaxpr, backward: bool = False) -> Iterator[tuple[JaxprEqn, bool]]:
+    """List the `Filtered` equations of a program, and whether they are in a backward pass."""
+    for eqn in open_jaxpr(jaxpr)[0].eqns:
+        there = backward or "b" in passes(eqn)
+        if _key(eqn) is not None:
+            yield eqn, there
+        else:
+            for program in programs_in(eqn):
+                yield from _filtered_in(program, there)
+
+
+def _key(eqn: JaxprEqn) -> Any:
+    """An object that an equation has to itself if it is `Filtered`; None for other equations."""
+    params, primitive = eqn.params, eqn.primitive
+    while "prim" in params and "params" in params:  # Under `vmap`.
+        params, primitive = dict(params["params"]), params["prim"]
+    key = params.get("flatten")
+    return key if key is not None and primitive in _implementations() else None
+
+
+def filtered_primitives() -> list[Primitive]:
+    """List the primitives of equations that are `Filtered`."""
+    return list(_implementations())
+
+
+def _filtered(eqn: JaxprEqn, key: Any) -> Filtered | None:
+    """What a primitive of equinox computes that was bound with functions in its parameters.
+
+    JAX has traced these for their types only.
+    """
+    if key in _hushed:
+        return None
+    types = tuple(atom.aval for atom in eqn.invars)
+    known = _traced.setdefault(key, {})
+    kind = (eqn.primitive, types, str(eqn.params.get("__batch_axes")))
+    for when, wants in _looks:
+        if kind not in known and when():
+            compiled = _implementations()[eqn.primitive]
+            program = trace(lambda *args: list(compiled(*args, **eqn.params)), types)
+            known[kind] = Filtered((program,)) if wants(program) else None
+    return known.get(kind)
+
+
+def _implementations() -> dict[Any, Callable[..., Any]]:
+    """What primitives are compiled as, by equinox; their `impl` may refuse to be transformed."""
+    module: Any = sys.modules.get("equinox.internal._primitive")
+    return getattr(module, "_vprim_impl_registry", {})
+
+
+_looks: list[tuple[Callable[[], Any], Callable[[Jaxpr], Any]]] = []
+_hushed: weakref.WeakSet[Any] = weakref.WeakSet()
+_traced: weakref.WeakKeyDictionary[Any, dict[Any, Filtered | None]] = weakref.WeakKeyDictionary()
 
 _ANATOMIES: dict[Primitive, Callable[[JaxprEqn], Anatomy | None]] = {
     scan_p: _scan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from jax._src import core
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
 
+from ..errors import UnsupportedError
 from .anatomy import While
 from .arrays import zeros
 from .primitives import Jaxpr, Primitive, equation, split, while_p
@@ -50,6 +52,13 @@ def register(
     ad.primitive_jvps[primitive] = jvp
     ad.primitive_transposes[primitive] = transpose
     mlir.register_lowering(primitive, lower)
+
+
+def register_jet(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Register what `jax.experimental.jet` does to a primitive, if anybody has imported it."""
+    jet: Any = sys.modules.get("jax.experimental.jet")
+    if jet is not None:
+        jet.jet_rules.setdefault(primitive, rule)
 
 
 def lowered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,6 +127,12 @@ def lower_evaluated(
     evaluate: Callable[..., Any],
 ) -> Any:
     """Compile an equation as `evaluate(jaxpr, args)`, where the jaxpr has just that equation."""
+    if ctx.module_context.lowering_parameters.for_export:
+        raise UnsupportedError(
+            "A program that is made with `jax.export` may run anywhere, so it cannot call the host "
+            "while it runs, as `tap`, `watch` and `progress` do. Export the function without them, "
+            "or collect what it logs: `jax.export.export(jax.jit(spoolax.spool(f)))`."
+        )
 
     def bound(*args: Any) -> list[Any]:
         outs = primitive.bind(*args, **primitive.get_bind_params(params))

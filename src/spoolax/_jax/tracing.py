@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from jax._src import core, source_info_util
 from jax._src.source_info_util import Transform
+from jax.interpreters import partial_eval
 
 from .primitives import Jaxpr, JaxprEqn
 
@@ -74,3 +76,18 @@ def with_parent_trace(trace: Any) -> contextlib.AbstractContextManager[Any]:
 def with_trace(trace: Any) -> contextlib.AbstractContextManager[Any]:
     """Trace on the level of `trace`."""
     return core.set_current_trace(trace)  # type: ignore[no-any-return]
+
+
+def wrap_rehearsals(around: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+    """Enter `around()` while flax traces the body of a loop only to see what it depends on.
+
+    `nn.scan` of linen does that before the loop itself is traced. It is the only user of this
+    name, by which JAX itself does not call the function.
+    """
+    trace = partial_eval.trace_to_jaxpr_dynamic
+
+    def rehearse(*args: Any, **kwargs: Any) -> Any:
+        with around():
+            return trace(*args, **kwargs)
+
+    partial_eval.trace_to_jaxpr_dynamic = functools.wraps(trace)(rehearse)

@@ -15,9 +15,10 @@ import jax
 import numpy as np
 
 from .._jax import tracing
-from .._jax.anatomy import Jit, anatomy
+from .._jax.anatomy import Jit, anatomy, look
 from .._jax.primitives import Jaxpr, open_jaxpr, static_arguments
 from .._log.primitive import listening
+from .._walk.transformations import learn_filtered
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError
 from . import in_place
@@ -151,7 +152,10 @@ class Program:
         flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spoolax")
         try:
             with listening(True):
-                return jax.make_jaxpr(flat)(*leaves), out_tree
+                learn_filtered()
+                closed = jax.make_jaxpr(flat)(*leaves)
+                look(closed)
+                return closed, out_tree
         except (
             jax.errors.ConcretizationTypeError,
             jax.errors.TracerIntegerConversionError,

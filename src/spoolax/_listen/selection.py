@@ -35,7 +35,7 @@ def _pruned(nodes: Sequence[Node]) -> Nodes:
 
 def is_heard(entry: Entry) -> bool:
     """Say whether others want an entry: one that has claimed it, or one further out."""
-    return bool(entry.meta.listeners) or listening.value is not None
+    return bool(entry.meta.listeners) or bool(listening.value)
 
 
 def left_over(nodes: Nodes, options: Options) -> Nodes:

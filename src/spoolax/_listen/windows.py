@@ -106,7 +106,7 @@ class Windows:
             new, state = self._counted(state, loop)
             return state, made + new
 
-        length = len(jax.tree.leaves(rows)[0])
+        length = jax.tree.leaves(rows)[0].shape[0]
         state, made = lax.scan(body, state, rows)
         return stacked(made, length, False, loops[-1].label.name), state
 

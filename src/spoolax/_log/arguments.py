@@ -15,6 +15,7 @@ from ..errors import LogTypeError, LogValueError
 
 
 def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
+    """What there is to log. A pytree without arrays is nothing."""
     if not isinstance(data, Mapping):
         raise LogTypeError(
             f"`spoolax.log` takes a dictionary of what to log, but got {_describe(data)}. "
@@ -22,13 +23,16 @@ def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
         )
     if not isinstance(prefix, str):
         raise LogTypeError(f"The `prefix` of a log must be a string, but got {_describe(prefix)}.")
+    named = {}
     for key, value in data.items():
         if not isinstance(key, str):
             raise LogTypeError(
                 f"The keys of a log must be strings, but one of them is {_describe(key)}. "
                 f'Write `spoolax.log({{"{key}": ...}})`.'
             )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=lambda x: x is None):
+        leaves = jax.tree_util.tree_leaves_with_path(value)
+        # Inside a pytree, None stands for nothing. By itself, it is a slip.
+        for path, leaf in leaves if value is not None else [((), None)]:
             if not _is_loggable(leaf):
                 where = repr(key) + jax.tree_util.keystr(path)
                 raise LogTypeError(
@@ -36,7 +40,9 @@ def checked_data(data: Any, prefix: Any) -> dict[str, Any]:
                     "pytrees of them can leave a JAX program. Leave it out, or log a number that "
                     "stands for it."
                 )
-    return {prefix + key: value for key, value in data.items()}
+        if leaves:
+            named[prefix + key] = value
+    return named
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:

@@ -77,11 +77,12 @@ def log_grad(
                 f"`log_grad({name!r}, ...)` got an array of {leaf.dtype}, which has no derivative. "
                 "Give it floating-point numbers only."
             )
-    if listening.value is None or not leaves:
+    if not listening.value or not leaves:
         return x
     frame = sys._getframe(1)
     meta = Meta(given, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
     note = _Note(name, tree, tuple(steps), meta)
+    rule_tables.register_jet(mark_p, _jet)
     outs = mark_p.bind(*leaves, *map(jnp.asarray, steps.values()), note=note)
     return jax.tree.unflatten(tree, outs)  # type: ignore[no-any-return]
 
@@ -113,10 +114,14 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, note: _Note) -> Any
     return outs, mark_p.bind(*given, *steps, note=note)
 
 
+def _jet(primals: Sequence[Any], series: Sequence[Any], *, note: _Note) -> Any:
+    return mark_p.bind(*primals, note=note), list(series[: note.tree.num_leaves])
+
+
 def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any]:
     count = note.tree.num_leaves
     given = [rule_tables.instantiate(ct) for ct in cotangents]
-    if listening.value is not None:
+    if listening.value:
         steps = dict(zip(note.steps, values[count:], strict=True))
         value = jax.tree.unflatten(note.tree, given)
         emit((Entry({note.name: value}, steps, None, note.meta),))

@@ -16,12 +16,14 @@ import jax
 import jax.numpy as jnp
 
 from .._jax.primitives import JaxprEqn, Primitive
-from .._jax.rule_tables import lower_evaluated, register
+from .._jax.rule_tables import lower_evaluated, register, register_jet
 from .._logdict.logdict import LogDict
 from .arguments import check_step, checked_data, checked_tags
 from .entry import Entry, Listener, Loop, Meta, Node, Nodes, calls, entries
 from .unheard import nobody_listens
 
+# True while a function is traced for somebody who listens. False while it is only rehearsed: what
+# is traced then will be traced again, and no entry may be left in it.
 listening = jax.make_user_context(default_value=None)
 # The `log` calls of a function whose backward rule is running. Of those, it is a repetition.
 repeating = jax.make_user_context(default_value=frozenset())
@@ -75,13 +77,12 @@ def log(
         check_step(name, value)
     if listening.value is None:
         nobody_listens(sys._getframe(1))
-    elif jax.tree.leaves(named):
+    elif listening.value and named:
         frame = sys._getframe(1)
         code, line = frame.f_code, frame.f_lineno
         call = (code, frame.f_lasti)
         meta = Meta(tags, bool(explicit), site=f"{code.co_filename}:{line}", call=call)
-        given = {key: value for key, value in named.items() if jax.tree.leaves(value)}
-        entry = jax.tree.map(jnp.asarray, Entry(given, steps, None, meta))
+        entry = jax.tree.map(jnp.asarray, Entry(named, steps, None, meta))
         if repeating.value:
             new = [key for key, call in calls(entry).items() if call not in repeating.value]
             entry = entry.replace(data={key: entry.data[key] for key in new})
@@ -92,7 +93,8 @@ def log(
 
 def emit(nodes: Sequence[Node]) -> None:
     """Bind entries, single or stacked, for the listeners around this code."""
-    if nodes:
+    if nodes and listening.value is not False:
+        register_jet(log_p, _jvp)
         leaves, tree = jax.tree.flatten(tuple(nodes))
         log_p.bind(*leaves, tree=tree)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -457,4 +458,21 @@ class _Axes:
         return f"lanes and axes of an entry: {self.axes}"
 
 
+def _aux_to_bytes(aux: Any) -> bytes:
+    keys, names, stacked, axes = aux
+    return json.dumps([keys, names, sorted(stacked), axes.axes]).encode()
+
+
+def _aux_from_bytes(data: bytes) -> Any:
+    keys, names, stacked, axes = json.loads(data)
+    known = _Axes({key: (lanes, own) for key, (lanes, own) in axes.items()})
+    return tuple(keys), tuple(names), frozenset(stacked), known
+
+
 jax.tree_util.register_pytree_with_keys(LogDict, _flatten_with_keys, _unflatten, _flatten)
+jax.export.register_pytree_node_serialization(
+    LogDict,
+    serialized_name="spoolax.LogDict",
+    serialize_auxdata=_aux_to_bytes,
+    deserialize_auxdata=_aux_from_bytes,
+)

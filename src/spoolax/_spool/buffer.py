@@ -103,7 +103,7 @@ def check_overflow(overflow: str) -> None:
 
 
 def _capacity(rows: Any) -> int:
-    return int(jax.tree.leaves(rows)[0].shape[0]) - 1
+    return jax.tree.leaves(rows)[0].shape[0] - 1  # type: ignore[no-any-return]
 
 
 def _thin(pushed: Any, extra: Thinned, wanted: Any, capacity: int) -> tuple[Any, Thinned]:

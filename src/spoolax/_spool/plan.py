@@ -53,7 +53,10 @@ def make_plan(key: Key, options: SpoolOptions, traced: bool) -> Plan:
     if options.reduce is not None and not windowed:
         return Plan(key, reduced=True)
     bound = key.kept if windowed else key.count
-    if options.capacity is not None and (key.unbounded or (key.loops and bound > options.capacity)):
+    is_known = isinstance(bound, int)  # Else, it is symbolic: under `jax.export`.
+    if options.capacity is not None and (
+        key.unbounded or (key.loops and (not is_known or bound > options.capacity))
+    ):
         return Plan(key, capacity=options.capacity, overflow=options.overflow)
     if key.unbounded and traced:
         raise UnboundedLogError(
@@ -66,4 +69,4 @@ def make_plan(key: Key, options: SpoolOptions, traced: bool) -> Plan:
         numbers = sum(math.prod(x.shape) for x in jax.tree.leaves((key.value, key.steps)))
         capacity = max(1, min(SPILL_ROWS, SPILL_NUMBERS // max(1, numbers)))
         return Plan(key, capacity=capacity, overflow="spill")
-    return Plan(key, capacity=max(1, bound)) if windowed else Plan(key)
+    return Plan(key, capacity=max(1, bound) if is_known else bound) if windowed else Plan(key)

@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from .._jax import arrays, derivatives, tracing
-from .._jax.anatomy import Anatomy, Call, Checkpoint, Jit, LinearSolve
+from .._jax.anatomy import Anatomy, Call, Checkpoint, Filtered, Jit, LinearSolve, hush
 from .._jax.primitives import (
     Jaxpr,
     JaxprEqn,
@@ -24,6 +25,7 @@ from .._jax.primitives import (
     hi_primitive_p,
     jit_p,
     linear_solve_p,
+    open_jaxpr,
     remat_p,
     split,
 )
@@ -135,6 +137,37 @@ def _custom_vjp(
             return (None, *pull_back(cotangents[0]))
 
     call.defvjp(forward, backward, symbolic_zeros=True)
+    return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]
+
+
+@rule_for(Filtered)
+def _filtered(
+    eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
+) -> Outcome:
+    @jax.custom_jvp
+    def call(state: State, *args: Any) -> Outcome:
+        return interpret(Call.of(eqn).function, args, state, meaning, where)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        args, given = list(primals[1:]), tangents[1:]
+        moving = [i for i, t in enumerate(given) if not isinstance(t, SymbolicZero)]
+
+        def bound(*values: Any) -> list[Any]:
+            for i, value in zip(moving, values, strict=True):
+                args[i] = value
+            return tracing.bind(eqn, args)
+
+        # As above. Its own rule uses its functions again.
+        derivative = jax.make_jaxpr(lambda *both: jax.jvp(bound, *both))
+        both = [primals[1 + i] for i in moving], [given[i] for i in moving]
+        closed = derivative(*both)
+        hush(closed)
+        flat = jax.core.eval_jaxpr(*open_jaxpr(closed), *jax.tree.leaves(both))
+        _, state, nodes = call(*primals)
+        outs, out_tangents = split(flat, len(flat) // 2)
+        return (outs, state, nodes), (out_tangents, *derivatives.zero_tangents((state, nodes)))
+
+    call.defjvp(rule, symbolic_zeros=True)
     return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]
 
 

@@ -14,13 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax import arrays, tracing
+from .._jax import arrays
 from .._jax.anatomy import Cond, Scan, While
 from .._jax.primitives import JaxprEqn, cond_p, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
-from ..errors import UnsupportedError
 from .counts import logging_loops, logs
-from .interpret import interpret, rule_for
+from .interpret import interpret, refusal, rule_for
 from .meaning import MOST_UNROLLED, Body, Meaning, Outcome, State
 from .places import Where, programs_at
 
@@ -72,11 +71,16 @@ def _scan(
 
     def body(carry: Any, x: Any) -> Any:
         state, carried = carry
-        outs, state, nodes = iterate(carried, x, state)
+        outs, state, nodes = iterate(carried, x[: len(xs)], state)
         state = meaning.iterated(state, inside)
         return (state, outs[:n_carry]), (outs[n_carry:], nodes)
 
-    (state, carried), (ys, nodes) = lax.scan(body, (state, init), xs, **scan.options)
+    rows = xs
+    if not xs and not isinstance(length, int):  # JAX takes a symbolic one from what it scans over.
+        rows = [jnp.zeros(length, jnp.bool_)]
+    (state, carried), (ys, nodes) = lax.scan(
+        body, (state, init), rows, None if rows else length, **scan.options
+    )
     state = meaning.left(state, where)
     return [*carried, *ys], state, stacked(nodes, length, scan.reverse, str(inside.path[-1]))
 
@@ -206,11 +210,7 @@ def _cond(
     index, *operands = invals
     construct = Cond.of(eqn)
     if construct.by_platform:
-        raise UnsupportedError(
-            f"There is a `spoolax.log` inside `jax.lax.platform_dependent` at "
-            f"{tracing.source_line(eqn)}. Move the `log` call outside it: return the value and "
-            "log it there."
-        )
+        raise refusal(eqn, "jax.lax.platform_dependent")
     at_once = any(map(logging_loops.within, construct.programs)) or meaning.commits_before(eqn)
     deferred = None if at_once else meaning.deferred()
     given, inner = (state, meaning) if deferred is None else ((), deferred)

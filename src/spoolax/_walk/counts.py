@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._jax.anatomy import programs_in
+from .._jax.anatomy import look_into_filtered, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
-from .._log.primitive import listeners_of, log_p, logged
+from .._log.primitive import listeners_of, listening, log_p, logged
 
 
 class Count:
@@ -55,4 +55,5 @@ loops = Count(is_loop)
 logs = Count(lambda eqn: eqn.primitive is log_p)
 logging_loops = Count(lambda eqn: is_loop(eqn) and logs(eqn))
 claimed_logs = Count(_is_claimed)
+look_into_filtered(lambda: listening.value, logs.within)
 host_calls = Count(lambda eqn: str(eqn.primitive) in _HOST_CALLS)

@@ -11,14 +11,15 @@ the files beside this one, and a line to `tests/programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 
 from .._jax import tracing
-from .._jax.primitives import Jaxpr, JaxprEqn, Literal, Primitive, open_jaxpr
-from .._log.entry import Nodes
+from .._jax.anatomy import anatomy, programs_in
+from .._jax.primitives import Jaxpr, JaxprEqn, Literal, open_jaxpr
+from .._log.entry import Entry, Nodes, entries
 from .._log.primitive import log_p, logged
 from ..errors import UnsupportedError
 from .meaning import Meaning, Outcome, State
@@ -26,10 +27,11 @@ from .places import Where
 from .repetitions import marked
 
 Rule: TypeAlias = Callable[[JaxprEqn, list[Any], State, Meaning, Where], Outcome]
-rules: dict[Primitive, Rule] = {}
+# By primitive; if there are many of one kind, by the type of their anatomy.
+rules: dict[Any, Rule] = {}
 
 
-def rule_for(*primitives: Primitive) -> Callable[[Rule], Rule]:
+def rule_for(*primitives: Any) -> Callable[[Rule], Rule]:
     def add(rule: Rule) -> Rule:
         rules.update(dict.fromkeys(primitives, rule))
         return rule
@@ -37,15 +39,37 @@ def rule_for(*primitives: Primitive) -> Callable[[Rule], Rule]:
     return add
 
 
+def _rule_of(eqn: JaxprEqn) -> Rule:
+    if eqn.primitive in rules:
+        return rules[eqn.primitive]
+    return rules.get(type(anatomy(eqn)), _refuse)
+
+
 def _refuse(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     del invals, state, meaning, where
-    raise UnsupportedError(
-        f"There is a `spoolax.log` inside `{eqn.primitive}` at {tracing.source_line(eqn)}, and "
-        "spoolax cannot take values out of that construct. Move the `log` call outside it: "
-        "return the value and log it there."
+    raise refusal(eqn, str(eqn.primitive))
+
+
+def refusal(eqn: JaxprEqn, construct: str) -> UnsupportedError:
+    """The error that says that there are logs in a construct which values cannot come out of."""
+    found = [entry for program in programs_in(eqn) for entry in _logged_in(program)]
+    keys = sorted({key for entry in found for key in entry.data})
+    sites = " and ".join(dict.fromkeys(entry.meta.site for entry in found if entry.meta.site))
+    return UnsupportedError(
+        f"The `spoolax.log` of {keys} at {sites or 'some place'} runs inside `{construct}`, "
+        f"which is called at {tracing.source_line(eqn)}, and spoolax cannot take values out of "
+        "that construct. Return the values from there, and log them outside it."
     )
+
+
+def _logged_in(jaxpr: Jaxpr) -> Iterator[Entry]:
+    for eqn in open_jaxpr(jaxpr)[0].eqns:
+        if eqn.primitive is log_p:
+            yield from entries(logged(eqn))
+        for program in programs_in(eqn):
+            yield from _logged_in(program)
 
 
 def interpret(
@@ -73,9 +97,8 @@ def interpret(
                 given = marked(logged(eqn, [jnp.asarray(x) for x in invals]), here)
                 made, state = meaning.log(given, state, here)
             else:
-                rule = rules.get(eqn.primitive, _refuse)
                 with tracing.at_source(eqn), eqn.ctx.manager:
-                    outs, state, made = rule(eqn, invals, state, meaning, here)
+                    outs, state, made = _rule_of(eqn)(eqn, invals, state, meaning, here)
             nodes += made
         env.update(zip(eqn.outvars, outs, strict=True))
         where = where.after([eqn])

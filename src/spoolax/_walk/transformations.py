@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import Cond, While, programs_in
+from .._jax.anatomy import Cond, While, filtered_primitives, hush, programs_in
 from .._jax.primitives import (
     Jaxpr,
     Primitive,
@@ -44,7 +44,7 @@ from .._jax.primitives import (
     while_p,
 )
 from .._log.entry import Entry, Listener, Nodes, entries, map_entries, masked
-from .._log.primitive import emit, listeners_of, log_p, logged
+from .._log.primitive import emit, listeners_of, listening, log_p, logged
 from .counts import claimed_logs, logs, loops
 from .interpret import interpret, rules
 from .labels import counted_back, relabelled
@@ -159,27 +159,67 @@ def _jvp_outside(primitive: Primitive, rule: Callable[..., Any]) -> Callable[...
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         if not logs(equation(primitive, params)):
             return rule(primals, tangents, **params)
-        zero = [rule_tables.is_zero(t) for t in tangents]
-        out_zero: list[bool] = []
 
-        def pushed(primals: Any, given: Any) -> Any:
-            given = iter(given)
-            full = [t if z else next(given) for t, z in zip(tangents, zero, strict=True)]
-            outs, out_tangents = rule(primals, full, **params)
-            out_zero[:] = map(rule_tables.is_zero, out_tangents)
-            return list(outs), [t for t in out_tangents if not rule_tables.is_zero(t)]
+        def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
+            flat, _, nodes = interpret(closed, args, jnp.int32(0), _Outside(), Where())
+            emit(counted_back(nodes, loops.within(closed)))
+            return flat
 
-        args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
-        closed = jax.make_jaxpr(pushed)(*args)
-        flat, _, nodes = interpret(closed, jax.tree.leaves(args), jnp.int32(0), _Outside(), Where())
-        emit(counted_back(nodes, loops.within(closed)))
-        outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
-        return outs, [
-            rule_tables.symbolic_zero(out) if z else next(given)
-            for out, z in zip(outs, out_zero, strict=True)
-        ]
+        return _pushed(rule, primals, tangents, params, run)
 
     return jvp
+
+
+def _pushed(
+    rule: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    params: dict[str, Any],
+    run: Callable[[Jaxpr, Sequence[Any]], list[Any]],
+) -> Any:
+    """Apply a JVP rule by way of a program, which `run` evaluates."""
+    zero = [rule_tables.is_zero(t) for t in tangents]
+    out_zero: list[bool] = []
+
+    def pushed(primals: Any, given: Any) -> Any:
+        given = iter(given)
+        full = [t if z else next(given) for t, z in zip(tangents, zero, strict=True)]
+        outs, out_tangents = rule(primals, full, **params)
+        out_zero[:] = map(rule_tables.is_zero, out_tangents)
+        return list(outs), [t for t in out_tangents if not rule_tables.is_zero(t)]
+
+    args = (list(primals), [t for t, z in zip(tangents, zero, strict=True) if not z])
+    flat = run(jax.make_jaxpr(pushed)(*args), jax.tree.leaves(args))
+    outs, given = flat[: len(out_zero)], iter(flat[len(out_zero) :])
+    return outs, [
+        rule_tables.symbolic_zero(out) if z else next(given)
+        for out, z in zip(outs, out_zero, strict=True)
+    ]
+
+
+def _jvp_filtered(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
+        # Such a rule begins with the equation itself; what follows is the derivative.
+        hush(closed, start=1)
+        return list(jax.core.eval_jaxpr(*open_jaxpr(closed), *args))
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        if not listening.value:
+            return rule(primals, tangents, **params)
+        return _pushed(rule, primals, tangents, params, run)
+
+    return jvp
+
+
+def learn_filtered() -> None:
+    """Keep logs right in primitives of equinox, as far as there are any by now."""
+    for primitive in filtered_primitives():
+        if primitive not in _learned:
+            _learned.add(primitive)
+            rule_tables.wrap_jvp(primitive, _jvp_filtered, lambda _: False)
+
+
+_learned: set[Primitive] = set()
 
 
 def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,3 +270,4 @@ for _primitive in (scan_p, remat_p):
 # Entries that are claimed are compiled by the outermost of these that they are in.
 for _primitive in (jit_p, scan_p, while_p, shard_map_p):
     rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)
+tracing.wrap_rehearsals(lambda: listening(False))

@@ -89,10 +89,14 @@ def _kind_and_children(tree: Any, path: tuple[str, ...]) -> tuple[str, list[tupl
     if isinstance(tree, (tuple, list)):
         kind = "tuple" if isinstance(tree, tuple) else "list"
         return kind, [(str(i), child) for i, child in enumerate(tree)]
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = [(field.name, getattr(tree, field.name)) for field in dataclasses.fields(tree)]
-        return f"class {type(tree).__name__}", fields
     children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)[0]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in dataclasses.fields(tree)]
+        if all(path and isinstance(path[0], jax.tree_util.GetAttrKey) for path, _ in children):
+            # JAX knows which fields are data. The others are a part of its structure.
+            data = {path[0].name for path, _ in children}
+            names = [name for name in names if name in data]
+        return f"class {type(tree).__name__}", [(name, getattr(tree, name)) for name in names]
     if len(children) == 1 and children[0][1] is tree:
         where = f"{'/'.join(path)!r} is " if path else ""
         raise StorageError(
