@@ -16,6 +16,7 @@ from spoolax._tap.host import host
 from spoolax._tap.sinks import Sink
 from spoolax.loggers import CompositeLogger, RingBufferLogger
 from spoolax.loggers._protocol.writer import WritingLogger
+from spoolax.storage import HDF5StorageWriter, WriterGroupConfig
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -124,7 +125,7 @@ def test_a_slow_callback_does_not_keep_others_waiting_for_long():
     assert quick == [0, 1, 2]
 
 
-def test_a_logger_gets_states_and_entries_in_order():
+def test_a_logger_gets_states_and_entries_in_order(tmp_path):
     """The state comes first though the device is slower than the program that follows."""
 
     @jax.jit
@@ -133,12 +134,17 @@ def test_a_logger_gets_states_and_entries_in_order():
 
     x = jnp.ones((200, 200))
     slow(x)
-    ring = RingBufferLogger(1000)
-    with CompositeLogger(ring) as logger:
+    ring, first = RingBufferLogger(1000), {"x": jnp.float32(0)}
+    schema = {"x": WriterGroupConfig(lambda state: state["x"])}
+    writer = HDF5StorageWriter(tmp_path / "a.h5", schema, first)
+    with CompositeLogger(ring, writer) as logger:
         logger.log({"x": slow(x)[0, 0]}, -1)
-        logger.tap(count_up)(0)
-        logger.log({"x": jnp.float32(0)}, 100)
-    assert [record.step for record in ring.records] == [-1, *range(100), 100]
+        logger.tap(count_up)(0.0)
+        logger.log(first, 100)
+    steps = [-1, *range(100), 100]
+    assert [record.step for record in ring.records] == steps
+    with spoolax.open(tmp_path / "a.h5") as reader:
+        assert reader.steps("x").tolist() == steps
 
 
 def test_a_slow_logger_gets_states_after_the_entries_that_came_before():

@@ -103,6 +103,7 @@ class Host:
         self._later_numbers = itertools.count()
         self._bytes = self._entries = 0
         self._put = self._done = 0  # The last chunk that came; all up to this one are delivered.
+        self._last_of_program = 0  # The last chunk that came from a program.
         self._early: set[int] = set()  # Delivered before one that came earlier.
         self._progress = 0  # Entries that have been delivered.
         self._current = 0  # The number of the chunk that is being delivered.
@@ -147,11 +148,13 @@ class Host:
             self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
 
     def _add_to_pile(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> bool:
-        """Add something to what was queued last, if that is for the same sink, and not too much."""
+        """Add something to what was posted to the same sink before, if that is possible."""
         with self._lock:
-            pile = self._latest
+            pile = self._lines.last_of(sink) if sink.gathers else self._latest
             if not isinstance(pile, Pile) or pile.sink is not sink or not pile.takes(size):
                 return False
+            if pile.number < self._last_of_program:
+                return False  # That may be for the same logger.
             pile.add(item, size, arrays)
             self._bytes += size
             self._entries += 1
@@ -206,6 +209,8 @@ class Host:
     def _append(self, chunk: Chunk) -> None:
         self._put += 1
         chunk.number = self._put
+        if not isinstance(chunk, Pile):
+            self._last_of_program = chunk.number
         self._latest = chunk
         self._lines.append(chunk)
         self._last = time.perf_counter()

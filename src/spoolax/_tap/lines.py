@@ -14,13 +14,14 @@ import dataclasses
 import heapq
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._jax.arrays import is_ready
 from .runs import Run
 from .sinks import Sink
 
 SLICE = 0.05  # Seconds that lines have in every round.
+MANY = 100  # Lines. If there are more, those that are idle are forgotten.
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -51,20 +52,21 @@ class Share:
         self.round, self.spent = 0, 0.0
 
 
-class Line(NamedTuple):
+class Line:
     """Chunks in order."""
 
-    name: Any
-    share: Share
-    chunks: collections.deque[Chunk]
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self.chunks: collections.deque[Chunk] = collections.deque()
+        self.is_idle = True  # It has no turn, and nothing of it is being delivered.
 
 
 class Lines:
     """The queue. Whoever uses it holds a lock."""
 
     def __init__(self) -> None:
-        self._lines: dict[Any, Line] = {}  # Those with chunks, or one that is being delivered.
-        # Those of which nothing is being delivered, by round, then by their first chunk.
+        self._lines: dict[Any, Line] = {}
+        # Lines with chunks, except that of which one is being delivered; by round, then by chunk.
         self._turns: list[tuple[int, int, Line]] = []
         self._round = 0
         self._shares: weakref.WeakValueDictionary[Any, Share] = weakref.WeakValueDictionary()
@@ -74,10 +76,19 @@ class Lines:
         name = chunk.sink.line
         chunk.line = line = self._lines.get(name)
         if line is None:
+            if len(self._lines) > MANY:
+                self._lines = {name: x for name, x in self._lines.items() if not x.is_idle}
             share = self._shares.setdefault(chunk.sink.group, Share())
-            chunk.line = line = self._lines[name] = Line(name, share, collections.deque())
-            heapq.heappush(self._turns, (self._round, chunk.number, line))
+            chunk.line = line = self._lines[name] = Line(share)
         line.chunks.append(chunk)
+        if line.is_idle:
+            line.is_idle = False
+            heapq.heappush(self._turns, (self._round, chunk.number, line))
+
+    def last_of(self, sink: Sink) -> Chunk | None:
+        """The last chunk in the line of a sink."""
+        line = self._lines.get(sink.line)
+        return line.chunks[-1] if line is not None and line.chunks else None
 
     def first(self) -> Chunk | None:
         """The chunk whose turn it is, ready or not."""
@@ -86,7 +97,7 @@ class Lines:
             if line.chunks:
                 return line.chunks[0]
             heapq.heappop(self._turns)  # All of it was taken out of turn.
-            del self._lines[line.name]
+            line.is_idle = True
         return None
 
     def any_ready(self) -> bool:
@@ -135,7 +146,7 @@ class Lines:
         if line.chunks:
             heapq.heappush(self._turns, (share.round, line.chunks[0].number, line))
         else:
-            del self._lines[line.name]
+            line.is_idle = True
 
     def take_before(self, sink: Sink, number: int) -> Chunk | None:
         """Take out the first chunk of a sink's line, if it came before the one with a number."""

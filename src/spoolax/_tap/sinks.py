@@ -34,6 +34,9 @@ class Sink:
         self.callback, self.batch = callback, batch
         self.latency, self.overflow = latency, overflow
         self.owner = owner  # Who raises what goes wrong, if it is not left to `flush`.
+        # Whether what is posted may be queued with what was posted before, though something for
+        # others came in between. That is cheaper, where nobody sees when exactly it gets it.
+        self.gathers = False
         self.run: Run | None = None  # For what does not come from a program.
         self.dropped = 0
         self.failures = 0

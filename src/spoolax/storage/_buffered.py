@@ -32,6 +32,7 @@ class BufferedLogger(Logger[Any]):
     def prepare(self) -> None:
         """Get ready to receive rows, before the store is opened."""
         self._sink = Sink(self._receive, owner=self)
+        self._sink.gathers = True
         self._clock = Sink(self._flush_buffered, owner=self)
         self._will_flush = False  # The clock has been set.
         self._process = os.getpid()
