@@ -10,6 +10,7 @@ import pathlib
 import signal
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -124,6 +125,23 @@ def interrupts(path):
     timer = threading.Timer(1.0, press)
     timer.start()
     results["spool"] = outcome(spoolax.spool(forever), x), True
+    timer.join()
+
+    class Slow(Tapped):
+        def write(self, record):
+            super().write(record)
+            time.sleep(0.01)
+
+    backlog = Slow(f"{path}.slow")
+
+    def interrupted_twice():
+        with backlog:
+            backlog.tap(forever)(x)
+
+    timer = threading.Timer(6.0, press)  # The first is pressed after a second, by the logger.
+    timer.start()
+    begun = time.monotonic()
+    results["while entries wait"] = outcome(interrupted_twice), time.monotonic() - begun < 30
     timer.join()
 
     # It is as it was before.

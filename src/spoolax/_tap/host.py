@@ -44,8 +44,12 @@ BUSY = 0.001
 NAPS = 100
 # This often it looks whether the device is done, if somebody waits for that.
 GLANCE = 0.0005
+# And this often, who waits for the worker looks whether there is still a reason to.
+ASK = 0.1
 # When the queue is full and nothing has been delivered for this long, the program goes on.
 STUCK = 5.0
+# Who has pressed Ctrl-C is told after this long why nothing happens.
+PATIENCE = 1.0
 # What is posted to one sink is queued together, up to this many items and bytes.
 PILE = 1000
 PILE_BYTES = 1 << 20
@@ -105,6 +109,7 @@ class Host:
         self._put = self._done = 0  # The last chunk that came; all up to this one are delivered.
         self._last_of_program = 0  # The last chunk that came from a program.
         self._early: set[int] = set()  # Delivered before one that came earlier.
+        self._dropped = 0  # All up to this one are not wanted any more.
         self._progress = 0  # Entries that have been delivered.
         self._current = 0  # The number of the chunk that is being delivered.
         self._rested = 0.0  # When the worker last let the program's threads run.
@@ -221,18 +226,19 @@ class Host:
         self._pressing.notify()
         while True:
             progress = self._progress
-            room = self._wait_for(lambda: not self._is_full(chunk), STUCK)
+            # A program that is to stop may hand over what it has, which is the last of it.
+            room = self._wait_for(lambda: not self._is_full(chunk) or chunk.run.is_to_stop(), STUCK)
             # A callback that makes no progress may itself wait for the program that waits here.
             if room or progress == self._progress:
                 return
 
-    def _wait_until_done(self, number: int) -> None:
-        """Wait until this chunk, and all that came before it, have been delivered."""
+    def _wait_until_done(self, number: int, timeout: float | None = None) -> bool:
+        """Wait until this chunk, and all that came before it, are delivered, and say whether so."""
         self._waiting += 1
         try:
             self._arrived.notify()
             self._pressing.notify()
-            self._wait_for(lambda: self._done >= number)
+            return self._wait_for(lambda: self._done >= number, timeout)
         finally:
             self._waiting -= 1
 
@@ -245,10 +251,8 @@ class Host:
             if self._alone and self._lend_a_hand():
                 continue
             with self._idle():
-                if self._alone:  # The device is not done, or another thread delivers.
-                    self._delivered.wait(GLANCE)
-                elif not self._delivered.wait_for(lambda: is_so() or self._alone, timeout):
-                    return False
+                # Alone: the device is not done, or another thread delivers.
+                self._delivered.wait(GLANCE if self._alone else ASK)
         return True
 
     def _lend_a_hand(self) -> bool:
@@ -345,8 +349,10 @@ class Host:
         begun, outer, is_over = time.perf_counter(), self._current, True
         self._current = chunk.number
         try:
-            for _ in chunk.deliver:
+            for _ in chunk.deliver if chunk.number > self._dropped else ():
                 self._progress += 1
+                if chunk.number <= self._dropped:
+                    break
                 now = time.perf_counter()
                 if in_turn and self._lines.should_pause(chunk, now - begun):
                     is_over = False
@@ -417,6 +423,25 @@ class Host:
             while self._lines.any_unbounded():  # From programs that callbacks started.
                 self._wait_until_done(self._put)
 
+    def drain_or_drop(self) -> None:
+        """Wait as `drain` does, after Ctrl-C. If it is pressed again, drop what is left."""
+        try:
+            with self._lock:
+                if not self._wait_until_done(self._put, PATIENCE):
+                    reports.warning(
+                        "Interrupted. About %d entries that were logged before are still being "
+                        "delivered; press Ctrl-C again to drop them.",
+                        self._entries,
+                    )
+            self.drain()
+        except KeyboardInterrupt:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        reports.warning("About %d entries were dropped.", self._entries)
+        self._dropped = self._put
+
     def close(self) -> None:
         """Deliver everything, and end the worker: the interpreter must not end before it."""
         try:
@@ -424,6 +449,8 @@ class Host:
             with self._lock:
                 self._post_until(math.inf)
             self.flush()
+        except KeyboardInterrupt:
+            self._drop()
         finally:
             with self._lock:
                 worker, self._alone = self._worker, True

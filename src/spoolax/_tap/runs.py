@@ -47,11 +47,15 @@ class Run:
         since = self._paused.get(loop, self._begun)
         return None if since is None else time.perf_counter() - since
 
-    def answer(self) -> int:
-        """What to tell the program: its number, negated if it is to stop."""
+    def is_to_stop(self) -> bool:
+        """Say whether a callback or Ctrl-C has asked for a stop."""
         if self.stop is None and self.interruptible.asked():
             self.stop = KeyboardInterrupt()
-        if self.stop is None:
+        return self.stop is not None
+
+    def answer(self) -> int:
+        """What to tell the program: its number, negated if it is to stop."""
+        if not self.is_to_stop():
             return self.number
         self.stopped = True
         return -self.number

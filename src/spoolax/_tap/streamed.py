@@ -81,8 +81,10 @@ class Streamed(Program):
                 run.stop or interrupt
             )  # If it is still running, it learns that when it calls.
             raise
-        except BaseException:
+        except BaseException as error:
             host.runs.ended(run)
+            if isinstance(error, jax.errors.JaxRuntimeError) and run.interruptible.asked():
+                raise KeyboardInterrupt from None  # A second Ctrl-C got through to the program.
             raise
         host.runs.ended(run)
         run.raise_if_stopped()

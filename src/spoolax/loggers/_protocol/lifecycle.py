@@ -130,11 +130,13 @@ def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
             except BaseException as failure:
                 errors.append(failure)
 
-        attempt(host.settle)
-        if any(isinstance(e, KeyboardInterrupt) for e in errors):
+        is_interrupted = isinstance(error, KeyboardInterrupt) and not host.is_worker()
+        if not is_interrupted:
+            attempt(host.settle)
+        if is_interrupted or any(isinstance(e, KeyboardInterrupt) for e in errors):
             # Do not wait for programs any longer, but keep what they have logged, unless that is
             # interrupted as well.
-            attempt(host.drain)
+            attempt(host.drain_or_drop)
         errors += failures.take_of(self)
         # A run that was asked to stop was interrupted, even if it ended before it could be stopped.
         stops = (e for e in errors if isinstance(e, (StopRun, KeyboardInterrupt)))
