@@ -336,16 +336,16 @@ def test_what_is_logged_at_exit_is_delivered():
     assert out == ["3", "step", "7", "y=5"]
 
 
-def test_threads_that_deliver_without_a_worker_do_so_one_at_a_time(monkeypatch):
+@pytest.fixture
+def no_worker():
+    host.close()
+    yield
+    host._alone = False  # The next program starts another one.
+
+
+@pytest.mark.usefixtures("no_worker")
+def test_threads_that_deliver_without_a_worker_do_so_one_at_a_time():
     """And none of them is stuck, or delivers something twice or out of order."""
-    monkeypatch.setattr(host, "_alone", True)
-    with host._lock:
-        worker = host._worker
-        host._pressing.notify()
-        host._arrived.notify()
-    if worker is not None:
-        worker.join(timeout=10)
-    monkeypatch.setattr(host, "_worker", None)
     busy, seen = threading.Lock(), {i: [] for i in range(4)}
 
     def callback(logs):
