@@ -353,13 +353,14 @@ class Host:
                 self._progress += 1
                 if chunk.number <= self._dropped:
                     break
-                now = time.perf_counter()
-                if in_turn and self._lines.should_pause(chunk, now - begun):
-                    is_over = False
-                    break
-                if now - self._rested > BUSY:
+                pauses = not chunk.is_ready()
+                if time.perf_counter() - self._rested > BUSY:
                     time.sleep(1e-6)  # Gives up the interpreter, if only for an instant.
                     self._rested = time.perf_counter()
+                    pauses = pauses or self._lines.should_pause(chunk, self._rested - begun)
+                if pauses and in_turn:
+                    is_over = False
+                    break
         except Exception as error:  # One of our own: those of callbacks do not get here.
             reports.error("spoolax could not deliver a chunk of entries.", exc_info=error)
             self._broken = self._broken or error

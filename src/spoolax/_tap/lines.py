@@ -131,8 +131,7 @@ class Lines:
 
     def should_pause(self, chunk: Chunk, seconds: float) -> bool:
         """Say whether it is the turn of others, after a chunk has had so many seconds."""
-        is_late = bool(self._turns) and chunk.line.share.spent + seconds > SLICE
-        return is_late or not chunk.is_ready()
+        return bool(self._turns) and chunk.line.share.spent + seconds > SLICE
 
     def give_back(self, chunk: Chunk, seconds: float, is_over: bool) -> None:
         """End the turn of a chunk that was taken out; it has another one unless it is over."""
