@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import pytest
 
 import spoolax
+from spoolax._tap import backlog, runs
 from spoolax._tap import host as _host
-from spoolax._tap import runs
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -205,11 +205,11 @@ def test_one_function_in_several_threads_keeps_its_runs_apart():
 
 def test_a_slow_callback_makes_the_program_wait(monkeypatch):
     """The queue stays within its bounds."""
-    monkeypatch.setattr(_host, "MOST_ENTRIES", 5000)
+    monkeypatch.setattr(backlog, "MOST_ENTRIES", 5000)
     most = []
 
     def slow(logs):
-        most.append(_host.host._entries)
+        most.append(_host.host._backlog.entries)
         time.sleep(0.001)
 
     y = spoolax.tap(lambda x: count_up(x, 200_000), slow, batch=True)(0)
@@ -221,7 +221,7 @@ def test_a_slow_callback_makes_the_program_wait(monkeypatch):
 
 def test_a_slow_callback_may_drop(monkeypatch, caplog):
     """What is dropped is counted, and warned about once."""
-    monkeypatch.setattr(_host, "MOST_ENTRIES", 5000)
+    monkeypatch.setattr(backlog, "MOST_ENTRIES", 5000)
     seen = []
 
     def slow(logs):
@@ -239,7 +239,7 @@ def test_a_slow_callback_may_drop(monkeypatch, caplog):
 
 def test_only_entries_that_happened_count_as_dropped(monkeypatch):
     """Not what a branch did not log."""
-    monkeypatch.setattr(_host, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(backlog, "MOST_ENTRIES", 50)
 
     def f(x):
         def body(x, i):
@@ -258,7 +258,7 @@ def test_only_entries_that_happened_count_as_dropped(monkeypatch):
 
 def test_a_callback_that_waits_for_a_program_that_waits_for_it(monkeypatch):
     """There is no deadlock: the queue gives way when nothing moves."""
-    monkeypatch.setattr(_host, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(backlog, "MOST_ENTRIES", 10)
     monkeypatch.setattr(_host, "STUCK", 0.2)
     inner = []
     nested = jax.jit(spoolax.tap(lambda x: count_up(x, 30), inner.append))

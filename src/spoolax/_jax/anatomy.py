@@ -294,13 +294,13 @@ def _high_level(eqn: JaxprEqn) -> Anatomy | None:
 _expanded: weakref.WeakKeyDictionary[Any, Jaxpr] = weakref.WeakKeyDictionary()
 
 
-def look_into_filtered(when: Callable[[], Any], wants: Callable[[Jaxpr], Any]) -> None:
+def trace_filtered_if(when: Callable[[], Any], wants: Callable[[Jaxpr], Any]) -> None:
     """Have equations that are `Filtered` traced `when` that is true, for programs it `wants`."""
-    _looks.append((when, wants))
+    _tracing.append((when, wants))
 
 
-def look(jaxpr: Jaxpr) -> None:
-    """Look into the `Filtered` equations of a program, now that they may be traced.
+def trace_filtered(jaxpr: Jaxpr) -> None:
+    """Trace the functions of `Filtered` equations of a program, now that somebody listens.
 
     The backward pass uses the same functions, which do not count there.
     """
@@ -308,14 +308,14 @@ def look(jaxpr: Jaxpr) -> None:
     forward = [_key(eqn) for eqn, backward in found if not backward]
     for eqn, backward in found:
         if backward and not any(_key(eqn) is one for one in forward):
-            _hushed.add(_key(eqn))
+            _ignored.add(_key(eqn))
         anatomy(eqn)
 
 
-def hush(jaxpr: Jaxpr, start: int = 0) -> None:
-    """Look into none of the `Filtered` equations of a program, from number `start` on."""
+def ignore_filtered(jaxpr: Jaxpr, start: int = 0) -> None:
+    """Have `Filtered` equations, from number `start` on, count as equations without programs."""
     for eqn, _ in list(_filtered_in(jaxpr))[start:]:
-        _hushed.add(_key(eqn))
+        _ignored.add(_key(eqn))
 
 
 def _filtered_in(jaxpr: Jaxpr, backward: bool = False) -> Iterator[tuple[JaxprEqn, bool]]:
@@ -348,12 +348,12 @@ def _filtered(eqn: JaxprEqn, key: Any) -> Filtered | None:
 
     JAX has traced these for their types only.
     """
-    if key in _hushed:
+    if key in _ignored:
         return None
     types = tuple(atom.aval for atom in eqn.invars)
     known = _traced.setdefault(key, {})
     kind = (eqn.primitive, types, str(eqn.params.get("__batch_axes")))
-    for when, wants in _looks:
+    for when, wants in _tracing:
         if kind not in known and when():
             compiled = _implementations()[eqn.primitive]
             program = trace(lambda *args: list(compiled(*args, **eqn.params)), types)
@@ -367,8 +367,8 @@ def _implementations() -> dict[Any, Callable[..., Any]]:
     return getattr(module, "_vprim_impl_registry", {})
 
 
-_looks: list[tuple[Callable[[], Any], Callable[[Jaxpr], Any]]] = []
-_hushed: weakref.WeakSet[Any] = weakref.WeakSet()
+_tracing: list[tuple[Callable[[], Any], Callable[[Jaxpr], Any]]] = []
+_ignored: weakref.WeakSet[Any] = weakref.WeakSet()
 _traced: weakref.WeakKeyDictionary[Any, dict[Any, Filtered | None]] = weakref.WeakKeyDictionary()
 
 _ANATOMIES: dict[Primitive, Callable[[JaxprEqn], Anatomy | None]] = {

@@ -44,9 +44,8 @@ def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
 
 def static_arguments(f: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the positions and names of the arguments that are static to a jitted function."""
-    info = getattr(
-        getattr(f, "jitted_fn", f), "_jit_info", None
-    )  # The former is that of `nnx.jit`.
+    jitted = getattr(f, "jitted_fn", f)  # What `nnx.jit` returns has it inside.
+    info = getattr(jitted, "_jit_info", None)
     if info is None:
         return (), ()
     return tuple(info.static_argnums), tuple(info.static_argnames)

@@ -19,6 +19,7 @@ import jax
 from .._jax import tracing
 from .._warn import warn
 from ..errors import ArgumentChangedWarning
+from .callables import name_of
 
 CONTEXT = "spoolax"  # By this name nnx finds the objects of the call that is being made.
 
@@ -111,7 +112,7 @@ class Watched:
     """Notices which arguments a function changes in place."""
 
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
-        self._name = getattr(f, "__name__", repr(f))
+        self._name = name_of(f)
         self._before = [
             (name, node, _contents(node))
             for name, argument in _named(f, args, kwargs)

@@ -77,6 +77,7 @@ class interruptible:
         self._waiting = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number
         self._handled += 1
         self._noted = True
         if self._handled > 1 or not (self._waiting or in_host_call(frame, self._outermost)):

@@ -15,10 +15,10 @@ import jax
 import numpy as np
 
 from .._jax import tracing
-from .._jax.anatomy import Jit, anatomy, look
+from .._jax.anatomy import Jit, anatomy, trace_filtered
 from .._jax.primitives import Jaxpr, open_jaxpr, static_arguments
 from .._log.primitive import listening
-from .._walk.transformations import learn_filtered
+from .._walk.transformations import wrap_filtered
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError
 from . import in_place
@@ -152,9 +152,9 @@ class Program:
         flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spoolax")
         try:
             with listening(True):
-                learn_filtered()
+                wrap_filtered()
                 closed = jax.make_jaxpr(flat)(*leaves)
-                look(closed)
+                trace_filtered(closed)
                 return closed, out_tree
         except (
             jax.errors.ConcretizationTypeError,

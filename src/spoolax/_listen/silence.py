@@ -13,6 +13,7 @@ from .._log.entry import Entry, Nodes, entries
 from .._walk.counts import Count
 from .._warn import warn
 from ..errors import NothingSelectedWarning
+from .callables import name_of
 from .drivers import is_driven
 from .options import Options
 
@@ -37,7 +38,7 @@ def warn_of_silence(
         warn(_why_none(there, options), NothingSelectedWarning)
     elif not (is_driven() or _has_logged(f) or _backward_rules.within(closed)):
         # Programs of drivers are not the user's. Backward rules may log when they are run.
-        name = getattr(f, "__name__", repr(f))
+        name = name_of(f)
         why = (
             "Its `log_grad` calls log in the backward pass: wrap the function that has one, as in "
             f"`spoolax.spool(jax.grad({name}))`."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +16,7 @@ import jax
 from ..errors import LogTypeError
 from . import tables as _tables
 from . import text as _show
+from .pytree import register
 from .reductions import How
 from .series import Series
 
@@ -407,72 +407,4 @@ def _restored(values: dict[str, Any], about: dict[str, Any]) -> LogDict:
     return logs
 
 
-def _flatten(logs: LogDict) -> tuple[tuple[Any, ...], Any]:
-    # Keys and steps keep their order, which JAX would lose with dictionaries.
-    more = (tuple(logs.steps.values()), logs._valid, logs._dropped, logs._backward)
-    axes = logs._axes
-    if len(axes) < len(logs):  # Before `vmap` adds axes, as nobody could tell them apart later.
-        axes = {key: one.axes for key, one in logs._all().items()}
-    return (*logs.values(), *more), (tuple(logs), tuple(logs.steps), logs.stacked, _Axes(axes))
-
-
-def _flatten_with_keys(logs: LogDict) -> tuple[list[tuple[Any, Any]], Any]:
-    children, aux = _flatten(logs)
-    names = [
-        *map(jax.tree_util.DictKey, logs),
-        *map(jax.tree_util.GetAttrKey, ("steps", "valid", "dropped", "backward")),
-    ]
-    return list(zip(names, children, strict=True)), aux
-
-
-def _unflatten(aux: Any, children: tuple[Any, ...]) -> LogDict:
-    # Not through __init__: this runs on every call of a spooled function.
-    keys, names, stacked, axes = aux
-    logs = LogDict.__new__(LogDict)
-    dict.update(logs, zip(keys, children))  # noqa: B905 (the rest follows)
-    steps, valid, dropped, backward = children[-4:]
-    logs.__dict__ = {
-        "steps": dict(zip(names, steps)) if names else {},  # noqa: B905 (they are as many)
-        "stacked": stacked,
-        "_valid": valid,
-        "_dropped": dropped,
-        "_backward": backward,
-        "_axes": axes.axes,
-    }
-    return logs
-
-
-class _Axes:
-    """How to read the axes of a LogDict, as a part of its type."""
-
-    def __init__(self, axes: dict[str, tuple[int, int | None]]) -> None:
-        self.axes = axes
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Axes) and self.axes == other.axes
-
-    def __hash__(self) -> int:
-        return 0  # The keys, which stand beside it, tell enough.
-
-    def __repr__(self) -> str:
-        return f"lanes and axes of an entry: {self.axes}"
-
-
-def _aux_to_bytes(aux: Any) -> bytes:
-    keys, names, stacked, axes = aux
-    return json.dumps([keys, names, sorted(stacked), axes.axes]).encode()
-
-
-def _aux_from_bytes(data: bytes) -> Any:
-    keys, names, stacked, axes = json.loads(data)
-    known = _Axes({key: (lanes, own) for key, (lanes, own) in axes.items()})
-    return tuple(keys), tuple(names), frozenset(stacked), known
-
-
-jax.tree_util.register_pytree_with_keys(LogDict, _flatten_with_keys, _unflatten, _flatten)
-jax.export.register_pytree_node_serialization(
-    LogDict,
-    serialized_name="spoolax.LogDict",
-    serialize_auxdata=_aux_to_bytes,
-    deserialize_auxdata=_aux_from_bytes,
-)
+register(LogDict)

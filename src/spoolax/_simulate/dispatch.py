@@ -22,8 +22,8 @@ AHEAD = 4  # Dispatches that the device has in store while the host waits for th
 Advance = Callable[..., Any]
 
 
-class Programs:
-    """What is compiled of a step, which is a weak reference: its loop, with a test or without."""
+class CompiledStep:
+    """The loop over a step, which is a weak reference, compiled with a test or without."""
 
     def __init__(self, donate: bool, step: Callable[[], Any]) -> None:
         self._step, self._donated = step, (2,) if donate else ()

@@ -23,7 +23,7 @@ from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
-from .dispatch import MOST_STEPS, Now, Programs, run, run_until, untested
+from .dispatch import MOST_STEPS, CompiledStep, Now, run, run_until, untested
 from .step_logs import StepLogs, logged_by, warn_of_no_taker
 
 SimState = TypeVar("SimState")
@@ -105,7 +105,10 @@ def simulate(
     start_step, inner = _integer("start_step", start_step, 0), _integer("inner", inner, 1)
     check_every, end = _integer("check_every", check_every, 1), start_step + n_steps
     if max(end, warmup) > MOST_STEPS:
-        raise LogValueError(f"A simulation has at most {MOST_STEPS} steps.")
+        raise LogValueError(
+            f"A simulation has at most {MOST_STEPS} steps, because keys are numbered with 32 bits, "
+            f"but this one would have {max(end, warmup)}. Do several of them in one call of `step`."
+        )
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
@@ -115,8 +118,8 @@ def simulate(
         warn_of_no_taker(logged)
     if until is not None:
         _check_until(until, state)
-    programs = _programs.get(step, donate, functools.partial(Programs, donate))
-    advance = programs.loop if until is None else programs.tested(until)
+    compiled = _compiled.get(step, donate, functools.partial(CompiledStep, donate))
+    advance = compiled.loop if until is None else compiled.tested(until)
     now, ended = Now(0, state), None
     with _interruptible() as asked:
         warm_key = jax.random.fold_in(key, MOST_STEPS)
@@ -148,7 +151,7 @@ def simulate(
     return now.state  # type: ignore[no-any-return]
 
 
-_programs: WeakCache[Programs] = WeakCache(methods=False)
+_compiled: WeakCache[CompiledStep] = WeakCache(methods=False)
 
 
 def interrupted() -> bool:
@@ -204,7 +207,8 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any,
     if before != then:
         raise LogTypeError(
             "`step` must return a state like the one it gets, but it gets and returns:\n"
-            f"  {before}\n  {then}"
+            f"  {before}\n  {then}\n"
+            "Return the same structure from `step`, or begin with the one that it returns."
         )
     pairs = zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(after), strict=True)
     for (path, old), new in pairs:
@@ -236,6 +240,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
     asked = False
 
     def ask(number: int, frame: Any) -> None:
+        del number, frame
         nonlocal asked
         if asked:
             raise KeyboardInterrupt

@@ -1,8 +1,9 @@
-"""The host side of streaming: a bounded queue, and one thread that delivers what is in it.
+"""The host side of streaming: one thread that delivers what programs hand over.
 
 Programs hand over chunks of entries while they run, and do nothing else on the host: everything
-that takes time happens on the worker. When the queue is full, the program waits, or drops. A chunk
-is an iterator that delivers it, so this file knows nothing of what entries are.
+that takes time happens on the worker. What waits is the `Backlog`; when that is full, the program
+waits, or drops. A chunk is an iterator that delivers it, so this file knows nothing of what entries
+are.
 
 When the interpreter shuts down, there is no worker any more, and none can be started. Threads that
 are still there then deliver what they hand over.
@@ -11,10 +12,7 @@ are still there then deliver what they hand over.
 from __future__ import annotations
 
 import atexit
-import collections
 import contextlib
-import heapq
-import itertools
 import math
 import os
 import threading
@@ -27,14 +25,11 @@ import jax
 from .._jax.effects import add_to_barrier
 from .._threads import start_thread
 from ..errors import LogTypeError
-from .lines import Chunk, Lines
+from .backlog import Backlog, Pile, run_of
+from .lines import Chunk
 from .runs import Run, Runs
 from .sinks import Sink, failures, raise_all, reports
 
-MOST_BYTES = 64 << 20
-MOST_ENTRIES = 1 << 20
-MANY_BYTES = 4 << 20  # More than this does not wait, as it is still in the caches.
-MANY_ENTRIES = 1 << 19
 # The worker competes with the program for the interpreter. So it begins when no chunk has come for
 # this many seconds, or when one is due,
 NAP = 0.005
@@ -50,48 +45,10 @@ ASK = 0.1
 STUCK = 5.0
 # Who has pressed Ctrl-C is told after this long why nothing happens.
 PATIENCE = 1.0
-# What is posted to one sink is queued together, up to this many items and bytes.
-PILE = 1000
-PILE_BYTES = 1 << 20
-
-
-class Pile(Chunk):
-    """Things that do not come from a program, for one sink to get."""
-
-    def __init__(self, sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> None:
-        run, due = _run_of(sink), time.perf_counter() + sink.latency
-        super().__init__(run, sink, self._call(), size, 1, due, collections.deque([arrays]))
-        self._items = collections.deque([item])
-
-    def takes(self, size: int) -> bool:
-        """Say whether something more may be added."""
-        return not self.is_taken and self.entries < PILE and self.size + size < PILE_BYTES
-
-    def add(self, item: Any, size: int, arrays: Sequence[Any]) -> None:
-        """Add something."""
-        assert self.waits is not None
-        self._items.append(item)
-        self.waits.append(arrays)
-        self.size += size
-        self.entries += 1
-
-    def _call(self) -> Iterator[None]:
-        assert self.waits is not None
-        while self._items:
-            self.waits.popleft()
-            self.sink.call(self.run, self._items.popleft())
-            yield
-
-
-def _run_of(sink: Sink) -> Run:
-    """The run of a sink that stands for what does not come from a program."""
-    if sink.run is None:
-        sink.run = Run(0, sink)
-    return sink.run
 
 
 class Host:
-    """A queue of what is to be delivered, and the thread that does it."""
+    """Takes what is to be delivered, and has a thread that does it."""
 
     def __init__(self) -> None:
         # One lock, and three things that may be waited for.
@@ -101,15 +58,8 @@ class Host:
         self._delivered = threading.Condition(lock)
         self._asleep = False
         self._lock = lock
-        self._lines = Lines()
-        self._latest: Chunk | None = None  # The last chunk that came, until it is delivered.
-        self._later: list[tuple[float, int, Sink, Any]] = []  # A heap of what is to be posted when.
-        self._later_numbers = itertools.count()
-        self._bytes = self._entries = 0
-        self._put = self._done = 0  # The last chunk that came; all up to this one are delivered.
-        self._last_of_program = 0  # The last chunk that came from a program.
-        self._early: set[int] = set()  # Delivered before one that came earlier.
-        self._dropped = 0  # All up to this one are not wanted any more.
+        self._backlog = Backlog()
+        self._lines = self._backlog.lines
         self._progress = 0  # Entries that have been delivered.
         self._current = 0  # The number of the chunk that is being delivered.
         self._rested = 0.0  # When the worker last let the program's threads run.
@@ -117,7 +67,6 @@ class Host:
         self._alone = False  # There is no worker, and there will be none.
         self._waiting = 0  # Threads in `flush`.
         self.waiting_threads: set[int] = set()  # They do nothing before the worker does.
-        self._last = 0.0  # When the last chunk came.
         self.runs = Runs()
         self._broken: Exception | None = None
 
@@ -148,31 +97,20 @@ class Host:
         `arrays` are those that it waits for.
         """
         if self.delivers_to(sink):
-            sink.call(_run_of(sink), item)
-        elif self._alone or not self._add_to_pile(sink, item, size, arrays):
-            self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
-
-    def _add_to_pile(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> bool:
-        """Add something to what was posted to the same sink before, if that is possible."""
-        with self._lock:
-            pile = self._lines.last_of(sink) if sink.gathers else self._latest
-            if not isinstance(pile, Pile) or pile.sink is not sink or not pile.takes(size):
-                return False
-            if pile.number < self._last_of_program:
-                return False  # That may be for the same logger.
-            pile.add(item, size, arrays)
-            self._bytes += size
-            self._entries += 1
-            self._last = time.perf_counter()
-            return True
+            sink.call(run_of(sink), item)
+            return
+        if not self._alone:
+            with self._lock:
+                if self._backlog.add_to_pile(sink, item, size, arrays):
+                    return
+        self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
 
     def post_later(self, sink: Sink, item: Any, seconds: float) -> None:
         """Post something after a while; at once, if there is no worker to do that."""
         with self._lock:
             self._start_worker()
             if not self._alone:
-                when = time.perf_counter() + seconds
-                heapq.heappush(self._later, (when, next(self._later_numbers), sink, item))
+                self._backlog.post_later(sink, item, seconds)
                 self._arrived.notify()
                 return
         self.post(sink, item)
@@ -180,8 +118,7 @@ class Host:
     def cancel(self, sink: Sink) -> None:
         """Forget what was to be posted to a sink later, and wait if that is happening now."""
         with self._lock:
-            self._later = [one for one in self._later if one[2] is not sink]
-            heapq.heapify(self._later)
+            self._backlog.cancel(sink)
         self.settle()
 
     def run(self, number: int) -> Run:
@@ -195,39 +132,29 @@ class Host:
         """
         with self._lock:
             self._start_worker()
-            if not chunk.run.unbounded and self._is_full(chunk):
+            if not chunk.run.unbounded and self._backlog.is_full(chunk):
                 if overflow == "drop":
                     return False
                 self._wait_for_room(chunk)
-            self._append(chunk)
+            self._backlog.append(chunk)
             if wait and not chunk.run.unbounded:
-                self._wait_until_done(self._put)
+                self._wait_until_done(self._backlog.put)
             elif self._alone:
                 self._lend_a_hand()
             # Waking the worker costs more than all of the above, so only if it is asleep.
             elif self._asleep:
                 self._arrived.notify()
-            elif self._is_filling():
+            elif self._backlog.is_filling():
                 self._pressing.notify()
         return True
-
-    def _append(self, chunk: Chunk) -> None:
-        self._put += 1
-        chunk.number = self._put
-        if not isinstance(chunk, Pile):
-            self._last_of_program = chunk.number
-        self._latest = chunk
-        self._lines.append(chunk)
-        self._last = time.perf_counter()
-        self._bytes += chunk.size
-        self._entries += chunk.entries
 
     def _wait_for_room(self, chunk: Chunk) -> None:
         self._pressing.notify()
         while True:
             progress = self._progress
             # A program that is to stop may hand over what it has, which is the last of it.
-            room = self._wait_for(lambda: not self._is_full(chunk) or chunk.run.is_to_stop(), STUCK)
+            is_full = self._backlog.is_full
+            room = self._wait_for(lambda: not is_full(chunk) or chunk.run.is_to_stop(), STUCK)
             # A callback that makes no progress may itself wait for the program that waits here.
             if room or progress == self._progress:
                 return
@@ -238,7 +165,7 @@ class Host:
         try:
             self._arrived.notify()
             self._pressing.notify()
-            return self._wait_for(lambda: self._done >= number, timeout)
+            return self._wait_for(lambda: self._backlog.done >= number, timeout)
         finally:
             self._waiting -= 1
 
@@ -278,14 +205,6 @@ class Host:
         finally:
             self.waiting_threads.discard(me)
 
-    def _is_full(self, chunk: Chunk) -> bool:
-        return self._entries > 0 and (
-            self._bytes + chunk.size > MOST_BYTES or self._entries + chunk.entries > MOST_ENTRIES
-        )
-
-    def _is_filling(self) -> bool:
-        return self._entries > MANY_ENTRIES or self._bytes > MANY_BYTES
-
     def _start_worker(self) -> None:
         if self._worker is None and not self._alone:
             add_to_barrier(_barrier)
@@ -298,7 +217,7 @@ class Host:
             with self._lock:
                 if self._alone:
                     return
-                self._post_until(time.perf_counter())
+                self._backlog.post_until(time.perf_counter())
                 if naps > NAPS and self._lines.first() is None:
                     self._sleep()
                     continue
@@ -310,20 +229,13 @@ class Host:
                 naps = 0
             else:  # The device is not done.
                 with self._lock:
-                    self._pressing.wait(GLANCE if self._waiting or self._is_filling() else NAP)
+                    self._pressing.wait(GLANCE if self._is_pressed() else NAP)
 
     def _sleep(self) -> None:
         """Sleep until something comes, or is to be posted."""
-        pause = self._later[0][0] - time.perf_counter() if self._later else None
         self._asleep = True
-        self._arrived.wait(pause)
+        self._arrived.wait(self._backlog.pause())
         self._asleep = False
-
-    def _post_until(self, when: float) -> None:
-        """Post what was to be posted by then."""
-        while self._later and self._later[0][0] <= when:
-            _, _, sink, item = heapq.heappop(self._later)
-            self._append(Pile(sink, item))
 
     def _is_due(self) -> bool:
         """Say whether there is something to deliver that has waited long enough."""
@@ -331,7 +243,10 @@ class Host:
         if first is None:
             return False
         now = time.perf_counter()
-        return self._waiting > 0 or self._is_filling() or now - self._last > NAP or now > first.due
+        return self._is_pressed() or now - self._backlog.came > NAP or now > first.due
+
+    def _is_pressed(self) -> bool:
+        return self._waiting > 0 or self._backlog.is_filling()
 
     def _deliver_all(self) -> bool:
         """Deliver what is ready, and say whether there was anything."""
@@ -349,9 +264,9 @@ class Host:
         begun, outer, is_over = time.perf_counter(), self._current, True
         self._current = chunk.number
         try:
-            for _ in chunk.deliver if chunk.number > self._dropped else ():
+            for _ in chunk.deliver if self._backlog.is_wanted(chunk) else ():
                 self._progress += 1
-                if chunk.number <= self._dropped:
+                if not self._backlog.is_wanted(chunk):
                     break
                 pauses = not chunk.is_ready()
                 if time.perf_counter() - self._rested > BUSY:
@@ -370,18 +285,8 @@ class Host:
                 if in_turn:
                     self._lines.give_back(chunk, time.perf_counter() - begun, is_over)
                 if is_over:
-                    self._finished(chunk)
-
-    def _finished(self, chunk: Chunk) -> None:
-        self._early.add(chunk.number)
-        while self._done + 1 in self._early:
-            self._done += 1
-            self._early.remove(self._done)
-        self._bytes -= chunk.size
-        self._entries -= chunk.entries
-        if chunk is self._latest:
-            self._latest = None
-        self._delivered.notify_all()
+                    self._backlog.finished(chunk)
+                    self._delivered.notify_all()
 
     def flush(self) -> None:
         """Wait until everything has been delivered, and raise what went wrong."""
@@ -420,19 +325,19 @@ class Host:
     def drain(self) -> None:
         """Wait until what has come by now has been delivered, whatever programs still run."""
         with self._lock:
-            self._wait_until_done(self._put)
+            self._wait_until_done(self._backlog.put)
             while self._lines.any_unbounded():  # From programs that callbacks started.
-                self._wait_until_done(self._put)
+                self._wait_until_done(self._backlog.put)
 
     def drain_or_drop(self) -> None:
         """Wait as `drain` does, after Ctrl-C. If it is pressed again, drop what is left."""
         try:
             with self._lock:
-                if not self._wait_until_done(self._put, PATIENCE):
+                if not self._wait_until_done(self._backlog.put, PATIENCE):
                     reports.warning(
                         "Interrupted. About %d entries that were logged before are still being "
                         "delivered; press Ctrl-C again to drop them.",
-                        self._entries,
+                        self._backlog.entries,
                     )
             self.drain()
         except KeyboardInterrupt:
@@ -440,15 +345,15 @@ class Host:
             raise
 
     def _drop(self) -> None:
-        reports.warning("About %d entries were dropped.", self._entries)
-        self._dropped = self._put
+        reports.warning("About %d entries were dropped.", self._backlog.entries)
+        self._backlog.drop()
 
     def close(self) -> None:
         """Deliver everything, and end the worker: the interpreter must not end before it."""
         try:
             self.wait()
             with self._lock:
-                self._post_until(math.inf)
+                self._backlog.post_until(math.inf)
             self.flush()
         except KeyboardInterrupt:
             self._drop()

@@ -77,9 +77,8 @@ class Streamed(Program):
                 out, run.token = self.run([*leaves, arrays.on_device(begin)])
                 run.interruptible.wait_for(run.token)
         except KeyboardInterrupt as interrupt:
-            run.stop = (
-                run.stop or interrupt
-            )  # If it is still running, it learns that when it calls.
+            # If it is still running, it learns that when it calls.
+            run.stop = run.stop or interrupt
             raise
         except BaseException as error:
             host.runs.ended(run)

@@ -14,7 +14,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from .._jax import arrays, derivatives, tracing
-from .._jax.anatomy import Anatomy, Call, Checkpoint, Filtered, Jit, LinearSolve, hush
+from .._jax.anatomy import Anatomy, Call, Checkpoint, Filtered, Jit, LinearSolve, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
     JaxprEqn,
@@ -161,7 +161,7 @@ def _filtered(
         derivative = jax.make_jaxpr(lambda *both: jax.jvp(bound, *both))
         both = [primals[1 + i] for i in moving], [given[i] for i in moving]
         closed = derivative(*both)
-        hush(closed)
+        ignore_filtered(closed)
         flat = jax.core.eval_jaxpr(*open_jaxpr(closed), *jax.tree.leaves(both))
         _, state, nodes = call(*primals)
         outs, out_tangents = split(flat, len(flat) // 2)

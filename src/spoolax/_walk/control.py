@@ -168,15 +168,8 @@ def _while(
 
         def body(c: Any) -> Any:
             carry, state = step(*c)
-            return carry, kept(c, meaning.iterated(state, inside))
-
-        def kept(before: Any, state: State) -> State:
-            if selection is None:
-                return state
-            # Under `vmap`, a lane whose loop has ended by its own account stays as it is.
-            (carry, old), (number, select) = before, selection
-            flag = jax.tree.leaves(carry)[number - len(init)]  # The carried values come last.
-            return jax.tree.map(lambda new, old: select.bind(flag, new, old), state, old)
+            state = meaning.iterated(state, inside)
+            return carry, state if selection is None else _unless_ended(selection, init, c, state)
 
         def more(c: Any) -> Any:
             return go_on(*c) & meaning.goes_on(c[1])
@@ -201,6 +194,13 @@ def _while(
 
         carried, state = loop(lambda c, state: jnp.any(test(c, state)[0]), plain_step, init, state)
     return carried, meaning.left(state, where), ()
+
+
+def _unless_ended(selection: Any, carried: list[Any], before: Any, state: State) -> State:
+    """The new state. Under `vmap`, a lane whose loop has ended by its own account keeps its old."""
+    (number, select), (carry, old) = selection, before
+    flag = jax.tree.leaves(carry)[number - len(carried)]  # The carried values come last.
+    return jax.tree.map(lambda new, old: select.bind(flag, new, old), state, old)
 
 
 @rule_for(cond_p)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._jax.anatomy import look_into_filtered, programs_in
+from .._jax.anatomy import programs_in, trace_filtered_if
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
 from .._log.primitive import listeners_of, listening, log_p, logged
 
@@ -55,5 +55,5 @@ loops = Count(is_loop)
 logs = Count(lambda eqn: eqn.primitive is log_p)
 logging_loops = Count(lambda eqn: is_loop(eqn) and logs(eqn))
 claimed_logs = Count(_is_claimed)
-look_into_filtered(lambda: listening.value, logs.within)
+trace_filtered_if(lambda: listening.value, logs.within)
 host_calls = Count(lambda eqn: str(eqn.primitive) in _HOST_CALLS)

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import Cond, While, filtered_primitives, hush, programs_in
+from .._jax.anatomy import Cond, While, filtered_primitives, ignore_filtered, programs_in
 from .._jax.primitives import (
     Jaxpr,
     Primitive,
@@ -200,7 +200,7 @@ def _pushed(
 def _jvp_filtered(rule: Callable[..., Any]) -> Callable[..., Any]:
     def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
         # Such a rule begins with the equation itself; what follows is the derivative.
-        hush(closed, start=1)
+        ignore_filtered(closed, start=1)
         return list(jax.core.eval_jaxpr(*open_jaxpr(closed), *args))
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -211,15 +211,15 @@ def _jvp_filtered(rule: Callable[..., Any]) -> Callable[..., Any]:
     return jvp
 
 
-def learn_filtered() -> None:
+def wrap_filtered() -> None:
     """Keep logs right in primitives of equinox, as far as there are any by now."""
     for primitive in filtered_primitives():
-        if primitive not in _learned:
-            _learned.add(primitive)
+        if primitive not in _wrapped:
+            _wrapped.add(primitive)
             rule_tables.wrap_jvp(primitive, _jvp_filtered, lambda _: False)
 
 
-_learned: set[Primitive] = set()
+_wrapped: set[Primitive] = set()
 
 
 def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,13 +19,20 @@ from .outline import Source
 
 # They pass on numbers as they are.
 _MOVERS = (
-    *("broadcast_in_dim", "copy", "copy_p", "optimization_barrier", "reshape", "rev", "slice"),
-    *("squeeze", "transpose"),
+    "broadcast_in_dim",
+    "copy",
+    "copy_p",
+    "optimization_barrier",
+    "reshape",
+    "rev",
+    "slice",
+    "squeeze",
+    "transpose",
 )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program:
+class WholeProgram:
     """A whole program, what its arguments are called, and which of its loops are watched."""
 
     jaxpr: Jaxpr
@@ -63,7 +70,7 @@ class _Level(NamedTuple):
     number: int
 
 
-def maker_of(program: Program, where: Where, number: int) -> Maker:
+def maker_of(program: WholeProgram, where: Where, number: int) -> Maker:
     """Tell where an argument of the program at a place, by number, comes from."""
     trail = _Trail(program)
     spot = list(where.spot)
@@ -78,7 +85,7 @@ def maker_of(program: Program, where: Where, number: int) -> Maker:
 class _Trail:
     """Follows a value back: out of the programs that it was given to, into those that made it."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: WholeProgram) -> None:
         self._program = program
         self.place = _Place(program.jaxpr, Where(), Source())
         self._levels: list[_Level] = []

@@ -23,7 +23,7 @@ from .._walk.counts import logs
 from .._walk.interpret import interpret
 from .._walk.meaning import Silent
 from .._walk.places import Where
-from .given import Program, maker_of
+from .given import WholeProgram, maker_of
 from .outline import Source
 from .suspects import Search, Spot, Suspect, may_be_bad
 
@@ -65,7 +65,7 @@ class Block:
     where: Where
     source: Source
     carry: slice  # Which of its arguments are carried.
-    program: Program
+    program: WholeProgram
     infinities: bool  # Whether they count.
     number: int = dataclasses.field(default_factory=itertools.count().__next__)
 

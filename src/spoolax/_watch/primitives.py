@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
+from .._listen.callables import name_of
 from .._listen.options import names
 from .._listen.programs import trace_call
 from .._walk.places import Where
 from ..errors import LogValueError
-from .callables import name_of
 from .outline import Item, address_matches, outline
 
 MOST_LINES = 40  # With more, the primitives of a loop are drawn as one line.

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._jax import tracing
 from .._jax.primitives import Jaxpr
+from .._listen.callables import name_of
 from .._listen.options import Options, names
 from .._log.entry import Entry, Meta
 from .._log.primitive import emit
@@ -22,7 +23,6 @@ from .._walk.places import Where
 from .._warn import warn
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from .bar import FRACTION, Bar
-from .callables import name_of
 from .instrument import Instrument, Instrumented
 from .outline import address_matches
 

@@ -31,7 +31,7 @@ from ..errors import (
     StopRun,
     UnsupportedError,
 )
-from .given import Program
+from .given import WholeProgram
 from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, blocks, explain
 from .outline import Item, Source, address_matches, outline, reaches
@@ -221,14 +221,14 @@ class _Watched(Instrumented):
         self._spec = spec
 
     def meaning(self, closed: Jaxpr) -> Instrument:
-        program = Program(closed, self.argument_names, self._spec.selects)
+        program = WholeProgram(closed, self.argument_names, self._spec.selects)
         return _Watching(self._spec, program, outline(closed, Where()))
 
 
 class _Watching(Instrument):
     """Puts in what `watch` was asked for."""
 
-    def __init__(self, spec: _Spec, program: Program, items: Sequence[Item]) -> None:
+    def __init__(self, spec: _Spec, program: WholeProgram, items: Sequence[Item]) -> None:
         self._spec, self._program = spec, program
         self._primitives: dict[tuple[int, ...], Item] = {}
         self._loops: dict[str, Item] = {}
