@@ -68,7 +68,7 @@ class Host:
         self._waiting = 0  # Threads in `flush`.
         self.waiting_threads: set[int] = set()  # They do nothing before the worker does.
         self.runs = Runs()
-        self._broken: Exception | None = None
+        self._broken: BaseException | None = None
 
     def begin(self, sink: Sink) -> Run:
         """Register an execution of a program."""
@@ -175,6 +175,7 @@ class Host:
         while not is_so():
             if timeout is not None and time.perf_counter() - begun > timeout:
                 return False
+            self._start_worker()
             if self._alone and self._lend_a_hand():
                 continue
             with self._idle():
@@ -206,7 +207,7 @@ class Host:
             self.waiting_threads.discard(me)
 
     def _start_worker(self) -> None:
-        if self._worker is None and not self._alone:
+        if not self._alone and (self._worker is None or not self._worker.is_alive()):
             add_to_barrier(_barrier)
             self._worker = start_thread(self._work, "spoolax")
             self._alone = self._worker is None
@@ -225,11 +226,14 @@ class Host:
                     self._pressing.wait(NAP)
                     naps += 1
                     continue
-            if self._deliver_all():
-                naps = 0
-            else:  # The device is not done.
-                with self._lock:
-                    self._pressing.wait(GLANCE if self._is_pressed() else NAP)
+            try:
+                if self._deliver_all():
+                    naps = 0
+                    continue
+            except BaseException as error:  # Nobody else would deliver, nor say so.
+                self._fail(error)
+            with self._lock:  # The device is not done.
+                self._pressing.wait(GLANCE if self._is_pressed() else NAP)
 
     def _sleep(self) -> None:
         """Sleep until something comes, or is to be posted."""
@@ -277,8 +281,7 @@ class Host:
                     is_over = False
                     break
         except Exception as error:  # One of our own: those of callbacks do not get here.
-            reports.error("spoolax could not deliver a chunk of entries.", exc_info=error)
-            self._broken = self._broken or error
+            self._fail(error)
         finally:
             self._current = outer
             with self._lock:
@@ -287,6 +290,10 @@ class Host:
                 if is_over:
                     self._backlog.finished(chunk)
                     self._delivered.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        reports.error("spoolax could not deliver a chunk of entries.", exc_info=error)
+        self._broken = self._broken or error
 
     def flush(self) -> None:
         """Wait until everything has been delivered, and raise what went wrong."""
