@@ -195,6 +195,16 @@ def test_ctrl_c_in_the_last_step_is_not_lost():
     assert spoolax.interrupted()
 
 
+def test_ctrl_c_that_means_something_else_is_left_alone():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        final = run(20, logger=Interrupting())
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert final["n"] == 20
+
+
 def test_ctrl_c_during_warm_up_opens_no_logger():
     def step(key, x):
         jax.debug.callback(lambda x: os.kill(os.getpid(), signal.SIGINT) if x == 3 else None, x)

@@ -1,5 +1,8 @@
 """`watch` sees into programs without `log` calls; `watch_nan` finds where they go wrong."""
 
+import copy
+import pickle
+
 import jax
 import jax.extend
 import jax.numpy as jnp
@@ -342,6 +345,15 @@ def test_it_works_under_vmap_and_jit_and_says_nothing_if_all_is_well():
     f(jnp.array([1.0, 2.0]))
     spoolax.flush()
     assert not found
+
+
+def test_what_the_alarm_found_can_be_copied(unoptimized):
+    found = []
+    spoolax.watch_nan(lambda x: jnp.log(x), found.append)(-1.0)
+    spoolax.flush()
+    for same in (copy.deepcopy(found[0]), pickle.loads(pickle.dumps(found[0]))):
+        assert type(same) is type(found[0])
+        assert str(same) == str(found[0])
 
 
 def test_the_alarm_is_logged_and_may_stop_the_program(caplog):

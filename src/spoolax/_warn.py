@@ -6,7 +6,10 @@ import sys
 import warnings
 from types import FrameType
 
-NOT_THE_USER = {"spoolax", "jax", "flax", "equinox", "contextlib", "functools"}
+NOT_THE_USER = {
+    *("spoolax", "jax", "contextlib", "functools"),
+    *("blackjax", "diffrax", "equinox", "flax", "lineax", "numpyro", "optax", "optimistix"),
+}
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import spoolax
+import spoolax.testing
 
 A = jnp.array([[3.0, 1.0], [1.0, 2.0]])
 B = jnp.array([1.0, 2.0])
@@ -96,3 +97,9 @@ def test_a_solve_without_logs_is_left_alone():
 
     spooled = jax.make_jaxpr(lambda b: spoolax.spool(f)(b)[0])(B)
     assert "linear_solve" in str(spooled)
+
+
+def test_a_solve_in_a_step_of_a_simulation_is_heard():
+    with spoolax.testing.capture() as captured:
+        spoolax.simulate(lambda key, x: solve(x), B, 2, key=jax.random.key(0), logger=captured)
+    assert len(captured.values("x")) == 8

@@ -151,11 +151,8 @@ class Program:
 
         flat.__name__ = flat.__qualname__ = getattr(f, "__name__", "spoolax")
         try:
-            with listening(True):
-                wrap_filtered()
-                closed = jax.make_jaxpr(flat)(*leaves)
-                trace_filtered(closed)
-                return closed, out_tree
+            closed, _ = trace_listening(flat, *leaves)
+            return closed, out_tree
         except (
             jax.errors.ConcretizationTypeError,
             jax.errors.TracerIntegerConversionError,
@@ -171,6 +168,15 @@ class Program:
             return leaf
         self._plain_outputs, self._ready = False, False
         return _Static(leaf)
+
+
+def trace_listening(f: Callable[..., Any], *args: Any) -> tuple[Jaxpr, Any]:
+    """Trace a function for somebody who listens. Returns its jaxpr, and the types of its output."""
+    with listening(True):
+        wrap_filtered()
+        closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
+        trace_filtered(closed)
+    return closed, out
 
 
 class RetryError(Exception):

@@ -153,7 +153,7 @@ class LogDict(dict[str, Any]):
         return origin
 
     def __reduce__(self) -> Any:
-        return _restored, (dict(self), {**self.__dict__, "_origin": self.origin})
+        return _restored, (type(self), dict(self), {**self.__dict__, "_origin": self.origin})
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key in self:
@@ -399,9 +399,9 @@ def _with(known: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return rest
 
 
-def _restored(values: dict[str, Any], about: dict[str, Any]) -> LogDict:
+def _restored(kind: type[LogDict], values: dict[str, Any], about: dict[str, Any]) -> LogDict:
     """Make a LogDict of its parts, as when it is unpickled."""
-    logs = LogDict.__new__(LogDict)
+    logs = kind.__new__(kind)
     dict.update(logs, values)
     logs.__dict__.update(about)
     return logs

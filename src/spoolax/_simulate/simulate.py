@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 
 from .._jax.arrays import is_key, type_text
+from .._listen.programs import trace_listening
 from .._log.entry import Entry
-from .._log.primitive import listening
 from .._weak_cache import WeakCache
 from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
@@ -198,8 +198,7 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any,
     """Copy the state, with the dtypes that a step returns; list what the step logs."""
     state = jax.tree.map(jnp.array, state)
     try:
-        with listening(True):
-            closed, after = jax.make_jaxpr(step, return_shape=True)(key, state)
+        closed, after = trace_listening(step, key, state)
     except Exception as error:
         error.add_note("This was raised by the `step` that was given to `spoolax.simulate`.")
         raise
@@ -235,7 +234,8 @@ def _opened(logger: Any) -> Iterator[Logger[Any]]:
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """Yield a function that says whether Ctrl-C was pressed; a second one interrupts.
 
-    Signals only reach the main thread. In others it always returns False.
+    In other threads, which signals do not reach, and where Ctrl-C means something else to the
+    user, it always returns False.
     """
     asked = False
 
@@ -246,14 +246,15 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGINT, ask)
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         if asked:
             _interrupted.set()
         else:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from .._jax.primitives import Jaxpr
 from .._listen.options import Options
+from .._listen.programs import trace_listening
 from .._log.entry import Entry, Nodes, entries, map_entries
 from .._log.primitive import emit, listening
 from .._logdict.logdict import LogDict
@@ -42,7 +43,7 @@ def numbered(step: Callable[..., Any], at: Any) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if listening.value is None:
             return step(*args)
-        closed, out = jax.make_jaxpr(step, return_shape=True)(*args)
+        closed, out = trace_listening(step, *args)
         found = survey(closed)
         meaning = _Numbering(repetitions(found))
         outs, _, _ = interpret(closed, jax.tree.leaves(args), at, meaning, Where())

@@ -101,10 +101,7 @@ class Runs:
         run = self._registered.get(number) or self._anonymous.get(number)
         if run is None:
             run = self._new(None, unbounded)
-            with self._lock:
-                self._anonymous[run.number] = run
-                if len(self._anonymous) > KEPT_RUNS:  # Nobody says when they end.
-                    self._anonymous.popitem(last=False)
+            self._remember(run)
         return run
 
     def _new(self, sink: Sink | None, unbounded: bool) -> Run:
@@ -116,6 +113,17 @@ class Runs:
         """A program has ended, or was not even started."""
         with self._lock:
             self._registered.pop(run.number, None)
+
+    def abandoned(self, run: Run) -> None:
+        """Nobody waits for a program any more, which may still run, or not even have begun."""
+        self.ended(run)
+        self._remember(run)
+
+    def _remember(self, run: Run) -> None:
+        with self._lock:
+            self._anonymous[run.number] = run
+            if len(self._anonymous) > KEPT_RUNS:  # Nobody says when they end.
+                self._anonymous.popitem(last=False)
 
     def wait(self) -> None:
         """Wait for the programs that other threads have started."""

@@ -79,6 +79,7 @@ class Streamed(Program):
         except KeyboardInterrupt as interrupt:
             # If it is still running, it learns that when it calls.
             run.stop = run.stop or interrupt
+            host.runs.abandoned(run)
             raise
         except BaseException as error:
             host.runs.ended(run)

@@ -179,9 +179,11 @@ class Screen:
         bars = self.bars_in(display)
         with self._lock:
             self._displays.remove(display)
-        yield
-        for bar in bars:
-            bar.draw()
+        try:
+            yield
+        finally:
+            for bar in bars:
+                bar.draw()
 
     def bars_in(self, display: Display) -> list[Bar]:
         """The bars that a display is to draw, in order."""

@@ -15,7 +15,7 @@ import numpy as np
 from .._extras import load
 from .._watch.bar import screen
 from ._history import History
-from ._protocol.frequency import EverySeconds, Frequency, Schedule
+from ._protocol.frequency import EverySeconds, Frequency, Schedule, is_beside_states
 from ._protocol.record import Record, scalar
 from ._protocol.runs import RunInfo
 from ._protocol.wrappers import PrefixedLogger
@@ -110,8 +110,9 @@ class ConsoleLogger(WritingLogger):
 
     def log(self, state: Any, step: int) -> None:
         """Show what the view takes out of a state."""
-        self._first = step if self._first is None else self._first
-        self._at = max(self._at, step)
+        if not is_beside_states(state):
+            self._first = step if self._first is None else self._first
+            self._at = max(self._at, step)
         super().log(state, step)
 
     def skipped(self, steps: int) -> None:

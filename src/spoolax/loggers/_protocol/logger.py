@@ -323,7 +323,8 @@ class Logger(Generic[LoopState]):
             sink = Sink(lambda leaves: deliver(number, leaves), owner=self)
             # Copied: they may be donated, or changed, right after.
             copies = [x.copy() if hasattr(x, "copy") else x for x in leaves]
-            host.post(sink, copies, sum(getattr(x, "nbytes", 8) for x in copies))
+            waits = [x for x in copies if isinstance(x, jax.Array)]
+            host.post(sink, copies, sum(getattr(x, "nbytes", 8) for x in copies), waits)
             return
 
         def receive(entry: LogDict) -> None:
