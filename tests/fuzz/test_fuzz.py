@@ -1,0 +1,40 @@
+"""Random programs log what a plain-Python run of them logs, whatever they are nested in."""
+
+import os
+
+import pytest
+from fuzz.checks import LISTENERS, check
+from fuzz.found import FOUND
+from fuzz.grammar import SPOOL, TAP, options, programs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, always the same.
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+SETTINGS = settings(
+    max_examples=int(COUNT or 15),
+    deadline=None,
+    derandomize=COUNT is None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_random_programs_log_what_plain_python_logs(listener):
+    """Exactly the entries that happened, once, in order, with the output unchanged."""
+
+    @SETTINGS
+    @given(programs(), options(SPOOL if "spool" in listener else TAP), st.booleans())
+    def logs_the_same(program, options, donated):
+        check(program, listener, options, donated)
+
+    logs_the_same()
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+@pytest.mark.parametrize("name", FOUND)
+def test_programs_that_went_wrong(name, listener):
+    """Each needs what it is named for."""
+    check(FOUND[name], listener)

@@ -1,0 +1,440 @@
+"""Run a program with ordinary Python loops, appending what it logs to a list.
+
+Every node returns its output, and a function that takes the cotangent of the output to that of the
+input, and logs what a backward pass logs on its way. This knows nothing of spoolax or JAX.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import fnmatch
+import math
+
+import numpy as np
+from fuzz.grammar import DEVICES, MODULUS, Around, inner_options, signs
+
+LARGEST = 1000  # Numbers above this may be rounded in half precision.
+
+
+class TooLargeError(Exception):
+    """Derivatives are too large to be exact."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Here:
+    """Where the program is: static surroundings, lane, loops and iterations, and calls."""
+
+    around: Around = Around()
+    lane: tuple[int, ...] = ()
+    loops: tuple[tuple[str, int], ...] = ()
+    calls: tuple[int, ...] = ()  # Which of two calls of the same function.
+    innermost: tuple | None = None  # Which loop it is in.
+    live: bool = False  # Whether `x` is differentiated.
+
+    def replace(self, **changes):
+        return dataclasses.replace(self, **changes)
+
+    def at(self, *place):
+        return self.replace(around=self.around.at(*place))
+
+    def stopped(self):
+        return self.replace(around=self.around.stopped(), live=False)
+
+    def differentiated(self):
+        return self.replace(around=self.around.differentiated(), live=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Logged:
+    """An entry."""
+
+    key: str
+    lane: tuple[int, ...]
+    value: object
+    steps: dict
+    loops: tuple[tuple[str, int], ...] | None  # None: of a backward pass.
+    innermost: tuple | None
+    count: int  # How many iterations of the innermost loop there were before, in the whole run.
+
+
+@dataclasses.dataclass
+class Listener:
+    """Hears what is logged, and passes it on if it keeps logs or is not interested."""
+
+    argnames: str | tuple[str, ...] | None = None
+    tags: str | None = None
+    keep_logs: bool = True
+    entries: list = dataclasses.field(default_factory=list)
+
+    def selects(self, key, tags, explicit):
+        if self.argnames is None and self.tags is None:
+            return not explicit
+        patterns = (self.argnames,) if isinstance(self.argnames, str) else self.argnames
+        by_name = patterns is None or any(fnmatch.fnmatchcase(key, p) for p in patterns)
+        return by_name and (self.tags is None or self.tags in tags)
+
+
+def wrapped(x):
+    return np.mod(x, MODULUS)
+
+
+def level(x):
+    return int(np.sum(x))
+
+
+def exact(x):
+    if np.size(x) and np.max(np.abs(x)) > LARGEST:
+        raise TooLargeError
+    return x
+
+
+def same(cotangent):
+    return cotangent
+
+
+class Python:
+    """Runs a program. What taps inside it hear goes to `heard`, with their places as prefixes."""
+
+    def __init__(self, listener):
+        self.listeners = [listener]
+        self.heard = []
+        self.silent = False
+        self.backward = None, None  # Which backward pass is running, and in which loop.
+        self.counts = collections.Counter()  # The iterations of loops, by lane.
+        self.runs = collections.defaultdict(dict)  # The iterations of each run of a loop, by lane.
+        self.lanes_of = {}  # The sizes of the lanes that loops are in.
+
+    def __call__(self, program, x):
+        return self.run(program, np.float32(x), Here())[0]
+
+    def log(self, here, name, like, value, tags=(), explicit=False, **steps):
+        if self.silent:
+            return
+        key = here.around.key(name, like)
+        loop, loops = self.loop_at(here.innermost), here.loops
+        if loop != (None, here.innermost):
+            loops = None
+        count = self.counts[loop, here.lane]
+        entry = Logged(key, here.lane, value, steps, loops, loop, count)
+        for listener in reversed(self.listeners):
+            if listener.selects(key, tags, explicit):
+                listener.entries.append(entry)
+                if not listener.keep_logs:
+                    return
+
+    def loop_at(self, innermost):
+        """Name a loop, or its backward pass, if that is what is running."""
+        which, outside = self.backward
+        return (None if innermost == outside else which), innermost
+
+    def pulled(self, pull, like, here=None, number=0):
+        """Run a backward pass; without a place, one that only asks for the derivative."""
+        before = self.silent, self.backward
+        self.silent = self.silent or here is None
+        if here is not None:
+            self.backward = (here.around.place, here.calls, number), here.innermost
+        try:
+            return exact(pull(np.ones_like(like)))
+        finally:
+            self.silent, self.backward = before
+
+    def body(self, nodes, x, here):
+        pulls = []
+        for i, node in enumerate(nodes):
+            x, pull = self.run(node, x, here.at(i))
+            pulls.append(pull)
+
+        def back(g):
+            for pull in reversed(pulls):
+                g = pull(g)
+            return g
+
+        return x, back
+
+    def run(self, node, x, here):
+        number = node.number
+        match node.kind:
+            case "log":
+                self.log(here, f"x{number}", x, x)
+            case "constant":
+                one = np.float32(number)
+                self.log(here, "c", one, one)
+            case "integer":
+                self.log(here, f"i{number}", x, x.astype(np.int32))
+            case "flag":
+                self.log(here, f"f{number}", x, x > 2)
+            case "tree":
+                self.log(here, "y", x, {"a": [x.astype(np.int32)], "b": x})
+            case "steps":
+                self.log(here, "s", x, x, step=level(x), epoch=number)
+            case "pair of keys":
+                self.log(here, "z", x, x)
+                self.log(here, f"x{number}", x, 2 * x)
+            case "tagged":
+                self.log(here, "t", x, x, ("t", "u"))
+            case "explicit":
+                self.log(here, "e", x, x, ("t",), explicit=True)
+            case "log_grad":
+
+                def back(g):
+                    if here.around.order < 2:
+                        self.log(here, "g", x, exact(g), step=level(x))
+                    return g
+
+                return x, back
+            case "add":
+                return wrapped(x + number), same
+            case "flip":
+                return wrapped(number - x), np.negative
+            case "seq" | "jit" | "checkpoint":
+                return self.body(node.body, x, here)
+            case _:
+                return getattr(self, node.kind)(node, x, here)
+        return x, same
+
+    # Loops. Each iteration is counted by lane, over the whole run.
+
+    @contextlib.contextmanager
+    def loop(self, kind, here):
+        """Yield a function that runs one iteration, and is given what to do in it."""
+        name = (here.around.place, here.calls)
+        count = 0
+
+        def at():
+            loops = (*here.loops, (kind, count))
+            return here.replace(loops=loops, innermost=name)
+
+        def iterate(nodes, x, inside):
+            nonlocal count
+            y, pull = self.body(nodes, x, inside)
+            count += 1
+            self.counts[(None, name), here.lane] += 1
+
+            def back(g):
+                g = pull(g)
+                self.counts[self.loop_at(name), here.lane] += 1
+                return g
+
+            return y, back
+
+        yield at, iterate
+        self.lanes_of[name] = here.around.lanes
+        self.runs[name].setdefault(here.lane, {})[here.loops] = count
+
+    def scan(self, node, x, here, order=iter):
+        pulls = []
+        with self.loop("scan", here) as (at, iterate):
+            for i in order(range(node.number)):
+                x, pull = iterate(node.body, wrapped(x + i), at())
+                pulls.append(pull)
+
+        def back(g):
+            for pull in reversed(pulls):
+                g = pull(g)
+            return g
+
+        return x, back
+
+    fori = scan
+
+    def reverse(self, node, x, here):
+        return self.scan(node, x, here, reversed)
+
+    def map(self, node, x, here):
+        ys = []
+        with self.loop("scan", here) as (at, iterate):
+            for i in range(node.number):
+                ys.append(iterate(node.body, wrapped(x + i), at()))
+        return joined(ys, x, reverse=True)
+
+    def while_loop(self, node, x, here, in_test=False):
+        y = x
+        with self.loop("while", here.stopped()) as (at, iterate):
+            while True:
+                inside = at()
+                if in_test:
+                    self.log(inside.replace(around=here.around), f"x{node.number}", y, y)
+                if not inside.loops[-1][1] < level(y) % 2 + node.number:
+                    break
+                y, _ = iterate(node.body, y, inside)
+        return wrapped(x + y), same
+
+    def test(self, node, x, here):
+        return self.while_loop(node, x, here, in_test=True)
+
+    def associative_scan(self, node, x, here):
+        inside, calls = here.stopped(), 0
+
+        def combine(a, b):
+            nonlocal calls
+            calls += 1
+            return self.body(node.body, wrapped(a + b), inside.replace(calls=(*here.calls, calls)))[0]
+
+        def scan(xs):
+            """Pairs first, then what is between them."""
+            if len(xs) < 2:
+                return xs
+            odd = scan(combine(xs[:-1:2], xs[1::2]))
+            even = combine(odd[: (len(xs) - 1) // 2], xs[2::2])
+            ys = np.empty_like(xs)
+            ys[0], ys[1::2], ys[2::2] = xs[0], odd, even
+            return ys
+
+        xs = np.stack([wrapped(x + x.dtype.type(i)) for i in range(node.number + 1)])
+        return wrapped(x + scan(xs)[-1]), same
+
+    # Branches and calls.
+
+    def cond(self, node, x, here):
+        which = level(x) % 2
+        return self.body((node.body[:1], node.body[1:])[which], x, here.at(which))
+
+    def switch(self, node, x, here):
+        which = level(x) % (len(node.body) + 1)
+        return self.body(node.body[which : which + 1] or node.body, x, here.at(which))
+
+    def twice(self, node, x, here):
+        y, first = self.body(node.body, x, here.replace(calls=(*here.calls, 0)))
+        z, second = self.body(node.body, y, here.replace(calls=(*here.calls, 1)))
+        return z, lambda g: first(second(g))
+
+    # Lanes, devices, shapes and types.
+
+    def lanes(self, node, x, here, shift=1):
+        around = here.around.mapped()
+        ys = [
+            self.body(
+                node.body, wrapped(x + i * shift), here.replace(around=around, lane=(*here.lane, i))
+            )
+            for i in range(around.lanes[-1])
+        ]
+        return joined(ys, x)
+
+    vmap = lanes
+
+    def vmap_some(self, node, x, here):
+        return self.lanes(node, x, here, shift=0)
+
+    def devices(self, node, x, here, shift):
+        around = here.around.on_devices()
+        return [
+            self.body(
+                node.body, wrapped(x + i * shift), here.replace(around=around, lane=(i, *here.lane))
+            )
+            for i in range(DEVICES)
+        ]
+
+    def shard_map(self, node, x, here):
+        if here.around.sharded:
+            return self.body(node.body, x, here)
+        return joined(self.devices(node, x, here, shift=1), x)
+
+    def replicated(self, node, x, here):
+        if here.around.sharded:
+            return self.body(node.body, x, here)
+        (y, first), (_, second) = self.devices(node, x, here, shift=0)
+        return y, lambda g: (first(g), second(g))[0]
+
+    def stack(self, node, x, here):
+        if x.ndim == 2:
+            return self.body(node.body, x, here)
+        ys, pull = self.body(node.body, np.stack([x, wrapped(x + 1)]), here)
+        back = lambda g: exact(np.sum(pull(np.stack([g, -g])), axis=0))
+        return wrapped(ys[0] - ys[1]), back
+
+    def half(self, node, x, here):
+        y, pull = self.body(node.body, x.astype(np.float16), here)
+        return y.astype(x.dtype), lambda g: pull(g.astype(np.float16)).astype(x.dtype)
+
+    # Derivatives.
+
+    def grad(self, node, x, here):
+        y, pull = self.body(node.body, x, here.differentiated())
+        return wrapped(x + self.pulled(pull, y, here)), same
+
+    def vjp(self, node, x, here):
+        y, pull = self.body(node.body, x, here.differentiated())
+        a = self.pulled(pull, y, here, 0)
+        b = self.pulled(lambda g: pull(2 * g), y, here, 1)
+        return wrapped(y + a + b), pull
+
+    def jvp(self, node, x, here):
+        y, pull = self.body(node.body, x, here.differentiated())
+        return wrapped(y + self.pulled(pull, y)), pull
+
+    linearize = jvp
+
+    def custom_jvp(self, node, x, here):
+        if here.live and here.around.rules_log:
+            self.log(here, "j", x, x)
+        return self.body(node.body, x, here.stopped())[0], same
+
+    def custom_vjp(self, node, x, here):
+        return self.body(node.body, x, here.stopped())[0], same
+
+    def rules(self, node, x, here):
+        logs = here.live and here.around.rules_log
+        if logs:
+            self.log(here, "r", x, x)
+
+        def back(g):
+            if logs:
+                self.log(here, "b", x, exact(g + x))
+            return g
+
+        return self.body(node.body, x, here.stopped())[0], back
+
+    def symbolic_zeros(self, node, x, here):
+        y, _ = self.body(node.body, x, here.stopped())
+        return wrapped(y + 3 * here.live), same
+
+    # Other listeners.
+
+    def listened(self, node, x, here):
+        listener = Listener(**inner_options(node.number))
+        self.listeners.append(listener)
+        y, pull = self.body(node.body, x, here.replace(around=here.around.listened()))
+        self.listeners.pop()
+        return y, pull, listener.entries
+
+    def spool(self, node, x, here):
+        y, pull, entries = self.listened(node, x, here)
+        for entry in entries:
+            if here.around.logs_here(entry.key):
+                for value in leaves(entry.value):
+                    y = wrapped(y + y.dtype.type(np.sum(value)))
+        return y, pull
+
+    def tap(self, node, x, here):
+        y, pull, entries = self.listened(node, x, here)
+        prefix = f"{here.around.place}: "
+        self.heard += [dataclasses.replace(e, key=prefix + e.key) for e in entries]
+        return y, pull
+
+    def ragged(self, loop):
+        """Whether lanes differ in how often a loop ran that runs more than once.
+
+        Mapped loops take their steps together, so it is open which steps of a lane are kept if
+        every other step of the loop is.
+        """
+        by_lane = list(self.runs[loop].values())
+        several = len(set().union(*by_lane)) > 1
+        all_lanes = len(by_lane) == math.prod(self.lanes_of[loop])
+        return several and not (all_lanes and all(runs == by_lane[0] for runs in by_lane))
+
+
+def joined(ys, x, reverse=False):
+    """Add up what lanes came to, with alternating signs."""
+    weights = signs(len(ys))
+    total = sum((w * y for w, (y, _) in zip(weights, ys, strict=True)), np.zeros_like(x))
+
+    def back(g):
+        pairs = [(w, pull) for w, (_, pull) in zip(weights, ys, strict=True)]
+        parts = [pull(w * g) for w, pull in (pairs[::-1] if reverse else pairs)]
+        return exact(sum(parts, np.zeros_like(x)))
+
+    return wrapped(total), back
+
+
+def leaves(value):
+    return [value["a"][0], value["b"]] if isinstance(value, dict) else [value]
