@@ -5,17 +5,22 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fuzz import observed
-from fuzz.expected import histories, limited, windowed
-from fuzz.with_jax import Jax
-from fuzz.with_python import Listener, Python, TooLargeError
 from hypothesis import reject
 
 import spoolax
+from fuzz import observed
+from fuzz.expected import histories, limited, windowed
+from fuzz.grammar import kinds
+from fuzz.observed import loops_of
+from fuzz.with_jax import Jax
+from fuzz.with_python import Listener, Python, TooLargeError
 from spoolax.errors import NothingSelectedWarning
 
 XS = (3.0, 4.0)  # A program is called with each of them, one after the other.
 ENOUGH = 256  # What a key has room for inside of a trace.
+
+# Loops of these have other carries than those of the program, or are not looked into.
+UNSEEN = {"vmap", "vmap_some", "shard_map", "replicated", "grad", "vjp", "jvp", "linearize"}
 
 
 def check(program, listener="spool", options=None, donated=False):
@@ -36,7 +41,7 @@ def check(program, listener="spool", options=None, donated=False):
             output, got, order = call(number, argument)
         spoolax.flush()
         assert float(output) == want, (x, output, want)
-        if donated:
+        if donated and listener in ("spool", "tap"):
             plain(other)
             assert argument.is_deleted() == other.is_deleted()
         _compare(got, entries, python, options, listener)
@@ -44,6 +49,26 @@ def check(program, listener="spool", options=None, donated=False):
             assert order == [entry.key for entry in entries if not entry.lane]
         if listener != "vmap(spool)":  # There, the others get both calls at once.
             _compare(observed.streamed(heard, {}), python.heard, python, {}, "tap")
+
+
+def check_watch(program):
+    """Check what a program returns that is watched, and the carries of its loops."""
+    seen = []
+    _plain(program, False)
+    f = spoolax.watch(lambda x: Jax()(program, x), seen.append, carry=lambda xs: {"x": xs[-1]})
+    for x in XS:
+        python, want, _ = _with_python(program, x, {})
+        seen.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NothingSelectedWarning)
+            assert float(f(jnp.float32(x))) == want
+        spoolax.flush()
+        if kinds(program) & UNSEEN:
+            continue
+        got = [(loops_of(logs), value) for logs in seen for value in logs.values()]
+        assert [loops for loops, _ in got] == [loops for loops, _ in python.watched]
+        for (_, mine), (_, other) in zip(got, python.watched, strict=True):
+            np.testing.assert_array_equal(mine, other)
 
 
 def _with_python(program, x, options):
@@ -127,7 +152,9 @@ def _compare(got, entries, python, options, listener):
     interval, reduce = options.get("interval"), options.get("reduce")
     wanted = histories(entries)
     looped = {entry.key for entry in entries if entry.innermost[1] is not None}
-    ragged = {e.key for e in entries if interval and e.innermost[1] and python.ragged(e.innermost[1])}
+    ragged = {
+        e.key for e in entries if interval and e.innermost[1] and python.ragged(e.innermost[1])
+    }
     for key, lane in {*got, *wanted}:
         if key in ragged:
             continue
@@ -167,4 +194,8 @@ def _same(got, want, key, reduce):
         rtol = {2: 2e-3}.get(x.dtype.itemsize, 1e-6) if reduce == "mean" else 0
         np.testing.assert_allclose(x, y, rtol=rtol, err_msg=key)
     assert {name: int(at) for name, at in steps.items()} == wanted_steps, key
-    assert loops is None or wanted_loops is None or loops == wanted_loops, (key, loops, wanted_loops)
+    assert loops is None or wanted_loops is None or loops == wanted_loops, (
+        key,
+        loops,
+        wanted_loops,
+    )

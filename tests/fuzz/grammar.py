@@ -31,6 +31,10 @@ def program(*body):
     return Node("seq", 0, body)
 
 
+def kinds(node):
+    return {node.kind}.union(*map(kinds, node.body))
+
+
 LEAVES = (
     "log",
     "constant",

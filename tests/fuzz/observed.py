@@ -5,8 +5,9 @@ import itertools
 
 import jax
 import numpy as np
-from fuzz.grammar import sizes_of
 from lanes import embedding, to_numpy
+
+from fuzz.grammar import sizes_of
 
 
 def collected(logs, options):
@@ -16,7 +17,7 @@ def collected(logs, options):
 
 def streamed(stream, options):
     """Take apart what a callback of `tap` got; for single entries, with loops and iterations."""
-    return _histories(stream, options.get("prefix", ""), _loops)
+    return _histories(stream, options.get("prefix", ""), loops_of)
 
 
 def laneless(stream):
@@ -24,7 +25,8 @@ def laneless(stream):
     return [key for logs in stream for key in logs if not sizes_of(key)]
 
 
-def _loops(logs):
+def loops_of(logs):
+    """The kinds of loops around an entry, and the iteration of each."""
     if logs.stacked:
         return None  # A batch may have entries of several loops.
     path = [part.partition("[")[0] for part in logs.origin.path.split("/")]

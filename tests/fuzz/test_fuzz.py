@@ -3,11 +3,12 @@
 import os
 
 import pytest
-from fuzz.checks import LISTENERS, check
-from fuzz.found import FOUND
-from fuzz.grammar import SPOOL, TAP, options, programs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from fuzz.checks import LISTENERS, check, check_watch
+from fuzz.found import FOUND
+from fuzz.grammar import NOT_YET, SPOOL, TAP, options, programs
 
 COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, always the same.
 
@@ -31,6 +32,13 @@ def test_random_programs_log_what_plain_python_logs(listener):
         check(program, listener, options, donated)
 
     logs_the_same()
+
+
+@SETTINGS
+@given(programs(leave_out=(*NOT_YET, "spool", "tap")))
+def test_random_programs_are_watched(program):
+    """Their outputs are the same, and the carries of loops are what plain Python says."""
+    check_watch(program)
 
 
 @pytest.mark.parametrize("listener", LISTENERS)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
-from fuzz.grammar import DEVICES, MODULUS, NOT_YET, Around, inner_options, signs
 
 import spoolax
+from fuzz.grammar import DEVICES, MODULUS, NOT_YET, Around, inner_options, signs
 
 POLICIES = (
     None,
@@ -104,9 +104,7 @@ class Jax:
         return self.scan(node, x, around, body, reverse=True)
 
     def fori(self, node, x, around, body):
-        return lax.fori_loop(
-            0, node.number, lambda i, x: body(wrapped(x + i.astype(x.dtype))), x
-        )
+        return lax.fori_loop(0, node.number, lambda i, x: body(wrapped(x + i.astype(x.dtype))), x)
 
     def map(self, node, x, around, body):
         return joined(lax.map(body, wrapped(x[None] + shifts(node.number, x))))
@@ -117,6 +115,8 @@ class Jax:
         return wrapped(x + lax.associative_scan(lambda a, b: inner(wrapped(a + b)), xs)[-1])
 
     def while_loop(self, node, x, around, body, in_test=False):
+        if around.sharded:  # It is refused there.
+            return self.scan(node, x, around, body)
         inner = self.body(node.body, around.stopped())
 
         def test(carry):
@@ -233,7 +233,9 @@ class Jax:
         def backward(x, g):
             if around.rules_log:
                 spoolax.log({around.key("b", x): g + x})
-            if node.number % 2 and "recomputation" not in NOT_YET:  # A recomputation, which logs nothing.
+            if (
+                node.number % 2 and "recomputation" not in NOT_YET
+            ):  # A recomputation, which logs nothing.
                 g = g + 0 * inner(x)
             return (g,)
 

@@ -11,6 +11,7 @@ import fnmatch
 import math
 
 import numpy as np
+
 from fuzz.grammar import DEVICES, MODULUS, Around, inner_options, signs
 
 LARGEST = 1000  # Numbers above this may be rounded in half precision.
@@ -24,7 +25,7 @@ class TooLargeError(Exception):
 class Here:
     """Where the program is: static surroundings, lane, loops and iterations, and calls."""
 
-    around: Around = Around()
+    around: Around = Around()  # noqa: RUF009 (it is frozen)
     lane: tuple[int, ...] = ()
     loops: tuple[tuple[str, int], ...] = ()
     calls: tuple[int, ...] = ()  # Which of two calls of the same function.
@@ -98,6 +99,7 @@ class Python:
     def __init__(self, listener):
         self.listeners = [listener]
         self.heard = []
+        self.watched = []  # The carry of each iteration, and where it is.
         self.silent = False
         self.backward = None, None  # Which backward pass is running, and in which loop.
         self.counts = collections.Counter()  # The iterations of loops, by lane.
@@ -195,7 +197,7 @@ class Python:
     # Loops. Each iteration is counted by lane, over the whole run.
 
     @contextlib.contextmanager
-    def loop(self, kind, here):
+    def loop(self, kind, here, carried=True):
         """Yield a function that runs one iteration, and is given what to do in it."""
         name = (here.around.place, here.calls)
         count = 0
@@ -207,6 +209,8 @@ class Python:
         def iterate(nodes, x, inside):
             nonlocal count
             y, pull = self.body(nodes, x, inside)
+            if carried:
+                self.watched.append((inside.loops, y))
             count += 1
             self.counts[(None, name), here.lane] += 1
 
@@ -242,12 +246,14 @@ class Python:
 
     def map(self, node, x, here):
         ys = []
-        with self.loop("scan", here) as (at, iterate):
+        with self.loop("scan", here, carried=False) as (at, iterate):
             for i in range(node.number):
                 ys.append(iterate(node.body, wrapped(x + i), at()))
         return joined(ys, x, reverse=True)
 
     def while_loop(self, node, x, here, in_test=False):
+        if here.around.sharded:
+            return self.scan(node, x, here)
         y = x
         with self.loop("while", here.stopped()) as (at, iterate):
             while True:
@@ -268,7 +274,9 @@ class Python:
         def combine(a, b):
             nonlocal calls
             calls += 1
-            return self.body(node.body, wrapped(a + b), inside.replace(calls=(*here.calls, calls)))[0]
+            return self.body(node.body, wrapped(a + b), inside.replace(calls=(*here.calls, calls)))[
+                0
+            ]
 
         def scan(xs):
             """Pairs first, then what is between them."""
@@ -339,7 +347,10 @@ class Python:
         if x.ndim == 2:
             return self.body(node.body, x, here)
         ys, pull = self.body(node.body, np.stack([x, wrapped(x + 1)]), here)
-        back = lambda g: exact(np.sum(pull(np.stack([g, -g])), axis=0))
+
+        def back(g):
+            return exact(np.sum(pull(np.stack([g, -g])), axis=0))
+
         return wrapped(ys[0] - ys[1]), back
 
     def half(self, node, x, here):
