@@ -11,5 +11,9 @@ FOUND = {
     "counters of loops in differentiated scans": program(
         Node("grad", 0, (Node("scan", 2, (Node("while_loop", 1, (LOG,)),)),))
     ),
+    "iterations of the tests of loops": program(Node("test", 2, (LOG,))),
+    "logs of devices in while loops": program(
+        Node("while_loop", 1, (Node("shard_map", 0, (LOG,)),))
+    ),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
 }

@@ -46,6 +46,7 @@ LEAVES = (
     "tagged",
     "explicit",
     "log_grad",
+    "log_grad",
     "add",
     "flip",
 )
@@ -75,6 +76,7 @@ WRAPPERS = (
     "half",
     # Derivatives.
     "grad",
+    "grad",
     "vjp",
     "jvp",
     "linearize",
@@ -90,18 +92,27 @@ WRAPPERS = (
 NOT_YET = ("symbolic_zeros", "recomputation")
 
 
-def programs(max_leaves=10, leave_out=NOT_YET):
-    """Draw a program, without some kinds of nodes."""
+def programs(max_leaves=6, leave_out=NOT_YET):
+    """Draw a program, without some kinds of nodes: a few small trees, deep inside of others."""
     leaves = st.sampled_from([kind for kind in LEAVES if kind not in leave_out])
     wrappers = st.sampled_from([kind for kind in WRAPPERS if kind not in leave_out])
-    numbers = st.integers(0, 3)
+    numbers = st.sampled_from([1, 2, 3, 0])
+
+    def bodies(children):
+        return st.lists(children, min_size=1, max_size=3).map(tuple)
 
     def wrap(children):
-        body = st.lists(children, min_size=1, max_size=3).map(tuple)
-        return st.builds(Node, wrappers, numbers, body)
+        return st.builds(Node, wrappers, numbers, bodies(children))
 
-    tree = st.recursive(st.builds(Node, leaves, numbers), wrap, max_leaves=max_leaves)
-    return st.lists(tree, min_size=1, max_size=3).map(lambda body: program(*body))
+    def nested(body, around):
+        body = (*body, Node("log"))
+        for kind, number in around:
+            body = (Node(kind, number, body),)
+        return program(*body)
+
+    around = st.lists(st.tuples(wrappers, numbers), min_size=1, max_size=4)
+    trees = st.recursive(st.builds(Node, leaves, numbers), wrap, max_leaves=max_leaves)
+    return st.builds(nested, bodies(trees), around)
 
 
 def fold(old, new):

@@ -44,7 +44,11 @@ def _histories(stream, prefix, about):
             if key not in logs.stacked:
                 value, steps, mask = jax.tree.map(lambda x: x[None], (value, steps, mask))
             sizes = sizes_of(key)
-            places = embedding(mask.shape[1:], sizes)
+            lanes = jax.tree.leaves(value)[0].shape[1 : 1 + series.lanes]
+            places = embedding(lanes, sizes)
+            mask = np.broadcast_to(
+                mask.reshape(mask.shape + (1,) * (1 + len(lanes) - mask.ndim)), (len(mask), *lanes)
+            )
             for row, lane in itertools.product(range(len(mask)), _lanes(sizes)):
                 index = (row, *(lane[i] for i in places))
                 if mask[index]:
