@@ -151,10 +151,8 @@ LISTENERS = {
 def _compare(got, entries, python, options, listener):
     interval, reduce = options.get("interval"), options.get("reduce")
     wanted = histories(entries)
-    looped = {entry.key for entry in entries if entry.innermost[1] is not None}
-    ragged = {
-        e.key for e in entries if interval and e.innermost[1] and python.ragged(e.innermost[1])
-    }
+    looped = {entry.key for entry in entries if entry.loop}
+    ragged = {e.key for e in entries if interval and e.loop and python.ragged(e.loop)}
     for key, lane in {*got, *wanted}:
         if key in ragged:
             continue

@@ -25,16 +25,16 @@ def histories(entries):
 def windowed(history, interval, reduce):
     """Thin out or reduce the entries of one key and lane. Return value, steps and loops."""
     if reduce is None:
-        kept = [e for e in history if e.innermost[1] is None or e.count % (interval or 1) == 0]
+        kept = [e for e in history if not e.loop or e.count % (interval or 1) == 0]
         return [(e.value, e.steps, e.loops) for e in kept]
     windows = collections.defaultdict(list)
     for number, entry in enumerate(history):
         if interval is None:
             windows["all"].append(entry)
-        elif entry.innermost[1] is None:
+        elif not entry.loop:
             windows[number].append(entry)
         else:
-            windows[entry.innermost, entry.count // interval].append(entry)
+            windows[entry.loop, entry.count // interval].append(entry)
     return [reduced(window, reduce) for window in windows.values()]
 
 

@@ -144,6 +144,9 @@ class Around:
     sharded: bool = False
     order: int = 0  # How many derivatives are taken.
     listeners: bool = False  # Whether there are others between here and a derivative.
+    # Whether there is a `spool` that is not the outermost listener. It runs the tests of loops in
+    # their bodies, so those outside hear what they log, but not in which iteration.
+    spooled: bool = False
 
     def at(self, *place):
         return dataclasses.replace(self, place=(*self.place, *place))
@@ -162,8 +165,8 @@ class Around:
         """Where nothing is differentiated, whatever is around."""
         return dataclasses.replace(self, order=0, listeners=False)
 
-    def listened(self):
-        return dataclasses.replace(self, listeners=self.order > 0)
+    def listened(self, spooled=False):
+        return dataclasses.replace(self, listeners=self.order > 0, spooled=self.spooled or spooled)
 
     @property
     def rules_log(self):

@@ -29,7 +29,7 @@ class Here:
     lane: tuple[int, ...] = ()
     loops: tuple[tuple[str, int], ...] = ()
     calls: tuple[int, ...] = ()  # Which of two calls of the same function.
-    innermost: tuple | None = None  # Which loop it is in.
+    innermost: tuple | None = None  # Which loop it is in, and the lane of that loop.
     live: bool = False  # Whether `x` is differentiated.
 
     def replace(self, **changes):
@@ -54,8 +54,8 @@ class Logged:
     value: object
     steps: dict
     loops: tuple[tuple[str, int], ...] | None  # None: of a backward pass.
-    innermost: tuple | None
-    count: int  # How many iterations of the innermost loop there were before, in the whole run.
+    loop: tuple | None  # The innermost one.
+    count: int  # How many iterations of it there were before, in the whole run.
 
 
 @dataclasses.dataclass
@@ -102,7 +102,7 @@ class Python:
         self.watched = []  # The carry of each iteration, and where it is.
         self.silent = False
         self.backward = None, None  # Which backward pass is running, and in which loop.
-        self.counts = collections.Counter()  # The iterations of loops, by lane.
+        self.counts = collections.Counter()  # The iterations of loops, in each of their lanes.
         self.runs = collections.defaultdict(dict)  # The iterations of each run of a loop, by lane.
         self.lanes_of = {}  # The sizes of the lanes that loops are in.
 
@@ -113,11 +113,9 @@ class Python:
         if self.silent:
             return
         key = here.around.key(name, like)
-        loop, loops = self.loop_at(here.innermost), here.loops
-        if loop != (None, here.innermost):
-            loops = None
-        count = self.counts[loop, here.lane]
-        entry = Logged(key, here.lane, value, steps, loops, loop, count)
+        loop = here.innermost and self.loop_at(here.innermost)
+        loops = None if loop and loop[0] else here.loops
+        entry = Logged(key, here.lane, value, steps, loops, loop, self.counts[loop])
         for listener in reversed(self.listeners):
             if listener.selects(key, tags, explicit):
                 listener.entries.append(entry)
@@ -204,7 +202,7 @@ class Python:
 
         def at():
             loops = (*here.loops, (kind, count))
-            return here.replace(loops=loops, innermost=name)
+            return here.replace(loops=loops, innermost=(name, here.lane))
 
         def iterate(nodes, x, inside):
             nonlocal count
@@ -212,11 +210,11 @@ class Python:
             if carried:
                 self.watched.append((inside.loops, y))
             count += 1
-            self.counts[(None, name), here.lane] += 1
+            self.counts[None, (name, here.lane)] += 1
 
             def back(g):
                 g = pull(g)
-                self.counts[self.loop_at(name), here.lane] += 1
+                self.counts[self.loop_at((name, here.lane))] += 1
                 return g
 
             return y, back
@@ -258,7 +256,7 @@ class Python:
         with self.loop("while", here.stopped()) as (at, iterate):
             while True:
                 inside = at()
-                if in_test:
+                if in_test and not here.around.spooled:
                     self.log(inside.replace(around=here.around), f"x{node.number}", y, y)
                 if not inside.loops[-1][1] < level(y) % 2 + node.number:
                     break
@@ -401,15 +399,15 @@ class Python:
 
     # Other listeners.
 
-    def listened(self, node, x, here):
+    def listened(self, node, x, here, **by):
         listener = Listener(**inner_options(node.number))
         self.listeners.append(listener)
-        y, pull = self.body(node.body, x, here.replace(around=here.around.listened()))
+        y, pull = self.body(node.body, x, here.replace(around=here.around.listened(**by)))
         self.listeners.pop()
         return y, pull, listener.entries
 
     def spool(self, node, x, here):
-        y, pull, entries = self.listened(node, x, here)
+        y, pull, entries = self.listened(node, x, here, spooled=True)
         for entry in entries:
             if here.around.logs_here(entry.key):
                 for value in leaves(entry.value):
@@ -428,9 +426,10 @@ class Python:
         Mapped loops take their steps together, so it is open which steps of a lane are kept if
         every other step of the loop is.
         """
-        by_lane = list(self.runs[loop].values())
+        _, (name, _) = loop
+        by_lane = list(self.runs[name].values())
         several = len(set().union(*by_lane)) > 1
-        all_lanes = len(by_lane) == math.prod(self.lanes_of[loop])
+        all_lanes = len(by_lane) == math.prod(self.lanes_of[name])
         return several and not (all_lanes and all(runs == by_lane[0] for runs in by_lane))
 
 
