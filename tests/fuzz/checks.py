@@ -27,7 +27,7 @@ def check(program, listener="spool", options=None, donated=False):
     """Check a program's output, what a listener around it gets, and what those in it get."""
     options, heard = options or {}, []
     runs = [_with_python(program, x, options) for x in XS]
-    plain = _plain(program, donated)
+    plain = _plain(program, donated, mapped=listener == "vmap(spool)")
 
     def f(x):
         return Jax(heard)(program, x)
@@ -54,7 +54,7 @@ def check(program, listener="spool", options=None, donated=False):
 def check_watch(program):
     """Check what a program returns that is watched, and the carries of its loops."""
     seen = []
-    _plain(program, False)
+    _plain(program)
     f = spoolax.watch(lambda x: Jax()(program, x), seen.append, carry=lambda xs: {"x": xs[-1]})
     for x in XS:
         python, want, _ = _with_python(program, x, {})
@@ -84,12 +84,19 @@ def _with_python(program, x, options):
     return python, want, listener.entries
 
 
-def _plain(program, donated):
+def _plain(program, donated=False, mapped=False):
     """The program without listeners, if JAX can run it. Forward mode of `custom_vjp` it cannot."""
-    plain = jax.jit(lambda x: Jax()(program, x), donate_argnums=0 if donated else ())
+
+    def f(x):
+        return Jax()(program, x)
+
+    plain = jax.jit(f, donate_argnums=0 if donated else ())
     try:
-        plain.lower(jnp.float32(0))
-    except (TypeError, NotImplementedError):
+        if mapped:
+            jax.jit(jax.vmap(f)).lower(jnp.zeros(len(XS), jnp.float32))
+        else:
+            plain.lower(jnp.float32(0))
+    except (TypeError, ValueError, NotImplementedError):
         reject()
     return plain
 
@@ -152,9 +159,9 @@ def _compare(got, entries, python, options, listener):
     interval, reduce = options.get("interval"), options.get("reduce")
     wanted = histories(entries)
     looped = {entry.key for entry in entries if entry.loop}
-    ragged = {e.key for e in entries if interval and e.loop and python.ragged(e.loop)}
+    unclear = {entry.key for entry in entries if interval and not python.counted(entry)}
     for key, lane in {*got, *wanted}:
-        if key in ragged:
+        if key in unclear:
             continue
         rows = windowed(wanted[key, lane], interval, reduce)
         mine = got.get((key, lane), [])

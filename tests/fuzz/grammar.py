@@ -144,29 +144,30 @@ class Around:
     sharded: bool = False
     order: int = 0  # How many derivatives are taken.
     listeners: bool = False  # Whether there are others between here and a derivative.
-    # Whether there is a `spool` that is not the outermost listener. It runs the tests of loops in
-    # their bodies, so those outside hear what they log, but not in which iteration.
-    spooled: bool = False
+    # Whether something is around that runs the tests of while loops in their bodies, and the first
+    # one before the loop. Then it is open to which iteration belongs what they log.
+    rebuilt: bool = False
 
     def at(self, *place):
         return dataclasses.replace(self, place=(*self.place, *place))
 
     def mapped(self):
         size = SMALLEST + len(self.lanes) - self.sharded
-        return dataclasses.replace(self, lanes=(*self.lanes, size))
+        return dataclasses.replace(self, lanes=(*self.lanes, size), rebuilt=True)
 
     def on_devices(self):
         return dataclasses.replace(self, lanes=(DEVICES, *self.lanes), sharded=True)
 
     def differentiated(self):
-        return dataclasses.replace(self, order=self.order + 1, listeners=False)
+        return dataclasses.replace(self, order=self.order + 1, listeners=False, rebuilt=True)
 
     def stopped(self):
         """Where nothing is differentiated, whatever is around."""
         return dataclasses.replace(self, order=0, listeners=False)
 
-    def listened(self, spooled=False):
-        return dataclasses.replace(self, listeners=self.order > 0, spooled=self.spooled or spooled)
+    def listened(self, rebuilt=False):
+        rebuilt = rebuilt or self.rebuilt
+        return dataclasses.replace(self, listeners=self.order > 0, rebuilt=rebuilt)
 
     @property
     def rules_log(self):

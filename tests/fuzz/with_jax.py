@@ -121,8 +121,8 @@ class Jax:
 
         def test(carry):
             i, x = carry
-            if in_test and not around.spooled:
-                spoolax.log({around.key(f"x{node.number}", x): x})
+            if in_test:
+                spoolax.log({around.key(f"w{node.number}", x): x})
             return i < level(x) % 2 + node.number
 
         def step(carry):
@@ -256,7 +256,7 @@ class Jax:
     def spool(self, node, x, around, body):
         if self.heard is None:
             return body(x)
-        inner = self.body(node.body, around.listened(spooled=True))
+        inner = self.body(node.body, around.listened(rebuilt=True))
         y, logs = spoolax.spool(inner, reduce="sum", **inner_options(node.number))(x)
         for key in filter(around.logs_here, logs):
             for total in jax.tree.leaves(logs[key]):

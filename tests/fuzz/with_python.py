@@ -5,9 +5,9 @@ input, and logs what a backward pass logs on its way. This knows nothing of spoo
 """
 
 import collections
-import contextlib
 import dataclasses
 import fnmatch
+import functools
 import math
 
 import numpy as np
@@ -53,9 +53,9 @@ class Logged:
     lane: tuple[int, ...]
     value: object
     steps: dict
-    loops: tuple[tuple[str, int], ...] | None  # None: of a backward pass.
+    loops: tuple[tuple[str, int], ...] | None  # None: open, as for backward passes.
     loop: tuple | None  # The innermost one.
-    count: int  # How many iterations of it there were before, in the whole run.
+    count: int | None  # How many iterations of it there were before, in the whole run. None: open.
 
 
 @dataclasses.dataclass
@@ -93,6 +93,11 @@ def same(cotangent):
     return cotangent
 
 
+def chained(pulls):
+    """Pull a cotangent back, the last one first."""
+    return lambda g: functools.reduce(lambda g, pull: pull(g), reversed(pulls), g)
+
+
 class Python:
     """Runs a program. What taps inside it hear goes to `heard`, with their places as prefixes."""
 
@@ -109,13 +114,14 @@ class Python:
     def __call__(self, program, x):
         return self.run(program, np.float32(x), Here())[0]
 
-    def log(self, here, name, like, value, tags=(), explicit=False, **steps):
+    def log(self, here, name, like, value, tags=(), explicit=False, counted=True, **steps):
         if self.silent:
             return
         key = here.around.key(name, like)
         loop = here.innermost and self.loop_at(here.innermost)
-        loops = None if loop and loop[0] else here.loops
-        entry = Logged(key, here.lane, value, steps, loops, loop, self.counts[loop])
+        loops = here.loops if counted and not (loop and loop[0]) else None
+        count = self.counts[loop] if counted else None
+        entry = Logged(key, here.lane, value, steps, loops, loop, count)
         for listener in reversed(self.listeners):
             if listener.selects(key, tags, explicit):
                 listener.entries.append(entry)
@@ -143,13 +149,7 @@ class Python:
         for i, node in enumerate(nodes):
             x, pull = self.run(node, x, here.at(i))
             pulls.append(pull)
-
-        def back(g):
-            for pull in reversed(pulls):
-                g = pull(g)
-            return g
-
-        return x, back
+        return x, chained(pulls)
 
     def run(self, node, x, here):
         number = node.number
@@ -192,50 +192,14 @@ class Python:
                 return getattr(self, node.kind)(node, x, here)
         return x, same
 
-    # Loops. Each iteration is counted by lane, over the whole run.
-
-    @contextlib.contextmanager
-    def loop(self, kind, here, carried=True):
-        """Yield a function that runs one iteration, and is given what to do in it."""
-        name = (here.around.place, here.calls)
-        count = 0
-
-        def at():
-            loops = (*here.loops, (kind, count))
-            return here.replace(loops=loops, innermost=(name, here.lane))
-
-        def iterate(nodes, x, inside):
-            nonlocal count
-            y, pull = self.body(nodes, x, inside)
-            if carried:
-                self.watched.append((inside.loops, y))
-            count += 1
-            self.counts[None, (name, here.lane)] += 1
-
-            def back(g):
-                g = pull(g)
-                self.counts[self.loop_at((name, here.lane))] += 1
-                return g
-
-            return y, back
-
-        yield at, iterate
-        self.lanes_of[name] = here.around.lanes
-        self.runs[name].setdefault(here.lane, {})[here.loops] = count
+    # Loops.
 
     def scan(self, node, x, here, order=iter):
-        pulls = []
-        with self.loop("scan", here) as (at, iterate):
-            for i in order(range(node.number)):
-                x, pull = iterate(node.body, wrapped(x + i), at())
-                pulls.append(pull)
-
-        def back(g):
-            for pull in reversed(pulls):
-                g = pull(g)
-            return g
-
-        return x, back
+        loop, pulls = Loop(self, "scan", here), []
+        for i in order(range(node.number)):
+            x, pull = self.body(node.body, wrapped(x + i), loop.here())
+            pulls.append(loop.ended(pull, carry=x))
+        return x, chained(pulls)
 
     fori = scan
 
@@ -243,24 +207,30 @@ class Python:
         return self.scan(node, x, here, reversed)
 
     def map(self, node, x, here):
-        ys = []
-        with self.loop("scan", here, carried=False) as (at, iterate):
-            for i in range(node.number):
-                ys.append(iterate(node.body, wrapped(x + i), at()))
+        loop, ys = Loop(self, "scan", here), []
+        for i in range(node.number):
+            y, pull = self.body(node.body, wrapped(x + i), loop.here())
+            ys.append((y, loop.ended(pull)))
         return joined(ys, x, reverse=True)
 
     def while_loop(self, node, x, here, in_test=False):
         if here.around.sharded:
             return self.scan(node, x, here)
-        y = x
-        with self.loop("while", here.stopped()) as (at, iterate):
-            while True:
-                inside = at()
-                if in_test and not here.around.spooled:
-                    self.log(inside.replace(around=here.around), f"x{node.number}", y, y)
-                if not inside.loops[-1][1] < level(y) % 2 + node.number:
-                    break
-                y, _ = iterate(node.body, y, inside)
+        loop, i, y = Loop(self, "while", here.stopped()), 0, x
+
+        def goes_on():
+            """A test belongs to the iteration that it ends, and the first one to the first."""
+            if in_test:
+                inside = loop.here().replace(around=here.around)
+                self.log(inside, f"w{node.number}", y, y, counted=not here.around.rebuilt)
+            return i < level(y) % 2 + node.number
+
+        go_on = goes_on()
+        while go_on:
+            y, pull = self.body(node.body, y, loop.here())
+            i += 1
+            go_on = goes_on()
+            loop.ended(pull, carry=y)
         return wrapped(x + y), same
 
     def test(self, node, x, here):
@@ -407,7 +377,7 @@ class Python:
         return y, pull, listener.entries
 
     def spool(self, node, x, here):
-        y, pull, entries = self.listened(node, x, here, spooled=True)
+        y, pull, entries = self.listened(node, x, here, rebuilt=True)
         for entry in entries:
             if here.around.logs_here(entry.key):
                 for value in leaves(entry.value):
@@ -420,17 +390,51 @@ class Python:
         self.heard += [dataclasses.replace(e, key=prefix + e.key) for e in entries]
         return y, pull
 
-    def ragged(self, loop):
-        """Whether lanes differ in how often a loop ran that runs more than once.
+    def counted(self, entry):
+        """Whether it is clear which iteration of a loop an entry belongs to.
 
-        Mapped loops take their steps together, so it is open which steps of a lane are kept if
-        every other step of the loop is.
+        Mapped loops take their steps together. If lanes differ in how often a loop ran that runs
+        more than once, it is open which steps of a lane are kept if every other one is.
         """
-        _, (name, _) = loop
+        if not entry.loop or entry.count is None:
+            return not entry.loop
+        _, (name, _) = entry.loop
         by_lane = list(self.runs[name].values())
         several = len(set().union(*by_lane)) > 1
         all_lanes = len(by_lane) == math.prod(self.lanes_of[name])
-        return several and not (all_lanes and all(runs == by_lane[0] for runs in by_lane))
+        return not several or (all_lanes and all(runs == by_lane[0] for runs in by_lane))
+
+
+class Loop:
+    """Counts the iterations of a loop: of this run of it, and of all its runs in one lane."""
+
+    def __init__(self, python, kind, here):
+        self.python, self.kind, self.outside = python, kind, here
+        self.name = (here.around.place, here.calls), here.lane
+        self.count = 0
+        python.lanes_of[self.name[0]] = here.around.lanes
+        self.runs = python.runs[self.name[0]].setdefault(here.lane, {})
+        self.runs[here.loops] = 0
+
+    def here(self):
+        """A place in the current iteration."""
+        loops = (*self.outside.loops, (self.kind, self.count))
+        return self.outside.replace(loops=loops, innermost=self.name)
+
+    def ended(self, pull, carry=None):
+        """End an iteration. Its backward pass is an iteration of the loop of the backward pass."""
+        if carry is not None:
+            self.python.watched.append((self.here().loops, carry))
+        self.count += 1
+        self.runs[self.outside.loops] = self.count
+        self.python.counts[None, self.name] += 1
+
+        def back(g):
+            g = pull(g)
+            self.python.counts[self.python.loop_at(self.name)] += 1
+            return g
+
+        return back
 
 
 def joined(ys, x, reverse=False):

@@ -52,8 +52,7 @@ def _scan(
                 lax.dynamic_update_index_in_dim(ys, y, at, 0)
                 for ys, y in zip(ys, outs[n_carry:], strict=True)
             ]
-            state = meaning.iterated(meaning.commit(nodes, state, inside), inside)
-            return (i + 1, outs[:n_carry], ys), state
+            return (i + 1, outs[:n_carry], ys), meaning.commit(nodes, state, inside)
 
         ys = [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
         (_, carried, ys), state = _in_chunks(
@@ -111,6 +110,7 @@ def _in_chunks(
         room, carry, state = c
         for _ in range(unroll):
             carry, state = step(carry, state)
+            state = meaning.iterated(state, inside)
         return room - unroll, carry, state
 
     def chunk(c: Any) -> Any:
@@ -153,18 +153,20 @@ def _while(
             new = [_select(go_on, x, old) for x, old in zip(new, carried, strict=True)]
         body = Body(program, args, new, len(new), len(body_consts))
         state = meaning.stepped(body, state, inside)
-        return new, meaning.iterated(committed(nodes, state, inside), inside)
+        return new, committed(nodes, state, inside)
 
     def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:
         if chunked:
             return _in_chunks(go_on, step, carry, state, meaning, inside)
-        return lax.while_loop(  # type: ignore[no-any-return]
-            lambda c: go_on(*c), lambda c: step(*c), (carry, state)
-        )
+
+        def body(c: Any) -> Any:
+            carry, state = step(*c)
+            return carry, meaning.iterated(state, inside)
+
+        return lax.while_loop(lambda c: go_on(*c), body, (carry, state))  # type: ignore[no-any-return]
 
     if logs.within(test_program) and (chunked or jax.tree.leaves(state)):
-        # The test logs too, so it runs in the body, where the state is. What it logs is of the
-        # iteration that it decides on.
+        # The test logs too, so it runs in the body, where the state is.
         def step(carry: Any, state: State) -> Any:
             go_on, carried = carry
             carried, state = advance(go_on, carried, state)
