@@ -25,7 +25,7 @@ def histories(entries):
 def windowed(history, interval, reduce):
     """Thin out or reduce the entries of one key and lane. Return value, steps and loops."""
     if reduce is None:
-        kept = [e for e in history if not e.loop or e.count % (interval or 1) == 0]
+        kept = [e for e in history if not (interval and e.loop) or e.count % interval == 0]
         return [(e.value, e.steps, e.loops) for e in kept]
     windows = collections.defaultdict(list)
     for number, entry in enumerate(history):

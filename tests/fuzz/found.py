@@ -11,6 +11,14 @@ FOUND = {
     "counters of loops in differentiated scans": program(
         Node("grad", 0, (Node("scan", 2, (Node("while_loop", 1, (LOG,)),)),))
     ),
+    "the order of while loops and others in differentiated scans": program(
+        Node("grad", 0, (Node("scan", 2, (LOG, Node("while_loop", 1, (Node("add", 1), LOG)))),))
+    ),
+    "the order of while loops and others in checkpoints": program(
+        Node(
+            "grad", 0, (Node("checkpoint", 0, (LOG, Node("while_loop", 1, (Node("add", 1), LOG)))),)
+        )
+    ),
     "iterations of the tests of loops": program(Node("test", 2, (LOG,))),
     "logs of devices in while loops": program(
         Node("while_loop", 1, (Node("shard_map", 0, (LOG,)),))

@@ -15,7 +15,7 @@ COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, al
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
 SETTINGS = settings(
-    max_examples=int(COUNT or 15),
+    max_examples=int(COUNT or 8),
     deadline=None,
     derandomize=COUNT is None,
     suppress_health_check=list(HealthCheck),
@@ -41,7 +41,7 @@ def test_random_programs_are_watched(program):
     check_watch(program)
 
 
-@pytest.mark.parametrize("listener", LISTENERS)
+@pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)"])
 @pytest.mark.parametrize("name", FOUND)
 def test_programs_that_went_wrong(name, listener):
     """Each needs what it is named for."""
