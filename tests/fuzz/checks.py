@@ -44,11 +44,11 @@ def check(program, listener="spool", options=None, donated=False):
         if donated and listener in ("spool", "tap"):
             plain(other)
             assert argument.is_deleted() == other.is_deleted()
-        _compare(got, entries, python, options, listener)
+        _compare(got, entries, python, options)
         if order is not None and not options:
             assert order == [entry.key for entry in entries if not entry.lane]
         if listener != "vmap(spool)":  # There, the others get both calls at once.
-            _compare(observed.streamed(heard, {}), python.heard, python, {}, "tap")
+            _compare(observed.streamed(heard, {}), python.heard, python, {})
 
 
 def check_watch(program):
@@ -102,31 +102,23 @@ def _plain(program, donated=False, mapped=False):
 
 
 def _spool(transform):
+    """Spool a function, perhaps inside of a trace, where there must be room for its entries."""
+
     def make(f, options):
-        if transform is not None and "reduce" not in options:
-            options = {"capacity": ENOUGH, **options}
-        g = (transform or (lambda g: g))(spoolax.spool(f, **options))
+        room = {} if transform is None else {"capacity": ENOUGH}
+        g = spoolax.spool(f, **{**room, **options})
+        g = g if transform is None else transform(g)
 
         def call(number, x):
-            del number
-            y, logs = g(x)
+            if transform is jax.vmap:
+                y, logs = jax.tree.map(lambda a: a[number], g(jnp.array(XS, jnp.float32)))
+            else:
+                y, logs = g(x)
             return y, observed.collected(logs, options), None
 
         return call
 
     return make
-
-
-def _vmapped_spool(f, options):
-    capacity = {} if "reduce" in options else {"capacity": ENOUGH}
-    g = jax.vmap(spoolax.spool(f, **{**capacity, **options}))
-
-    def call(number, x):
-        del x
-        y, logs = jax.tree.map(lambda a: a[number], g(jnp.array(XS, jnp.float32)))
-        return y, observed.collected(logs, options), None
-
-    return call
 
 
 def _tap(transform):
@@ -149,13 +141,13 @@ def _tap(transform):
 LISTENERS = {
     "spool": _spool(None),
     "jit(spool)": _spool(jax.jit),
-    "vmap(spool)": _vmapped_spool,
+    "vmap(spool)": _spool(jax.vmap),
     "tap": _tap(lambda f: f),
     "jit(tap)": _tap(jax.jit),
 }
 
 
-def _compare(got, entries, python, options, listener):
+def _compare(got, entries, python, options):
     interval, reduce = options.get("interval"), options.get("reduce")
     wanted = histories(entries)
     looped = {entry.key for entry in entries if entry.loop}
@@ -170,7 +162,7 @@ def _compare(got, entries, python, options, listener):
         rows = windowed(wanted[key, lane], None if whole else interval, reduce)
         if interval and reduce:  # Windows of several loops may end in any order.
             rows, mine = _sorted(rows), _sorted(mine)
-        if "capacity" in options and (interval or not reduce):
+        if "capacity" in options and not reduce:
             rows = _kept(mine, rows, options, bool(lane), key in looped)
         assert len(mine) == len(rows), (key, lane, mine, rows)
         for one, other in zip(mine, rows, strict=True):

@@ -365,7 +365,8 @@ class Python:
 
     def symbolic_zeros(self, node, x, here):
         y, _ = self.body(node.body, x, here.stopped())
-        return wrapped(y + 3 * here.live), same
+        # The rule calls the function, which is differentiated by the derivative around that.
+        return wrapped(y + 3 * here.around.order * here.live), same
 
     # Other listeners.
 
