@@ -95,7 +95,7 @@ test-crash: .venv/.done
 	SPOOLAX_CRASH=1 .venv/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/storage
 
 fuzz: .venv/.done
-	SPOOLAX_FUZZ=$(N) .venv/bin/python -m pytest $(PARALLEL) -q $(PYTEST_ARGS) tests/test_fuzz.py
+	SPOOLAX_FUZZ=$(N) .venv/bin/python -m pytest $(PARALLEL) -q $(PYTEST_ARGS) tests/fuzz
 
 # Pins for all supported pythons at once; without the hosts that a lock file would record.
 constraints: .venv/.done

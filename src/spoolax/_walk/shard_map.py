@@ -29,6 +29,7 @@ def _shard_map(
 ) -> Outcome:
     construct = ShardMap.of(eqn)
     mesh, check_vma = construct.mesh, construct.check_vma
+    inside = dataclasses.replace(where, path=())  # A loop around it runs alike on all devices.
 
     def mapped(body: Callable[..., Any], out_specs: Any) -> Any:
         return jax.shard_map(
@@ -46,7 +47,7 @@ def _shard_map(
         return construct.axes
 
     def body(*args: Any) -> tuple[list[Any], Nodes]:
-        outs, _, nodes = interpret(construct.programs[0], args, (), Collect(), where)
+        outs, _, nodes = interpret(construct.programs[0], args, (), Collect(), inside)
         return outs, map_entries(per_device, nodes)
 
     def per_device(entry: Entry) -> Entry:

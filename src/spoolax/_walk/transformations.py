@@ -50,6 +50,7 @@ from .interpret import interpret, rules
 from .labels import counted_back, relabelled
 from .meaning import Meaning, Silent, State
 from .places import Where
+from .survey import survey
 
 
 class _Masked(Meaning):
@@ -62,11 +63,20 @@ class _Masked(Meaning):
 
 
 class _Outside(Meaning):
-    """Passes entries on as outputs; those in while loops stay, tied to the state, a counter."""
+    """Passes entries on as outputs, unless some are in while loops.
+
+    Those must stay, and the others with them, or they would come later than they happened. They
+    are tied to the state, a counter.
+    """
+
+    def __init__(self, program: Jaxpr) -> None:
+        self._stay = any(
+            where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
+            for nodes, where, _ in survey(program)
+        )
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        here = where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
-        if not here:
+        if not self._stay:
             return relabelled(nodes, where), state
         nodes, _ = lax.optimization_barrier((nodes, state))
         emit(map_entries(_with_token, nodes))
@@ -161,7 +171,7 @@ def _jvp_outside(primitive: Primitive, rule: Callable[..., Any]) -> Callable[...
             return rule(primals, tangents, **params)
 
         def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
-            flat, _, nodes = interpret(closed, args, jnp.int32(0), _Outside(), Where())
+            flat, _, nodes = interpret(closed, args, jnp.int32(0), _Outside(closed), Where())
             emit(counted_back(nodes, loops.within(closed)))
             return flat
 

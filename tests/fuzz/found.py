@@ -1,0 +1,27 @@
+"""The smallest programs that went wrong, or would if something of spoolax were taken away."""
+
+from fuzz.grammar import Node, program
+
+LOG, CONSTANT = Node("log"), Node("constant")
+
+FOUND = {
+    "masks of batched branches": program(Node("vmap", 0, (Node("cond", 0, (LOG,)),))),
+    "masks of batched loops": program(Node("vmap", 0, (Node("while_loop", 0, (LOG,)),))),
+    "entries of differentiated scans": program(Node("grad", 0, (Node("scan", 2, (CONSTANT,)),))),
+    "counters of loops in differentiated scans": program(
+        Node("grad", 0, (Node("scan", 2, (Node("while_loop", 1, (LOG,)),)),))
+    ),
+    "the order of while loops and others in differentiated scans": program(
+        Node("grad", 0, (Node("scan", 2, (LOG, Node("while_loop", 1, (Node("add", 1), LOG)))),))
+    ),
+    "the order of while loops and others in checkpoints": program(
+        Node(
+            "grad", 0, (Node("checkpoint", 0, (LOG, Node("while_loop", 1, (Node("add", 1), LOG)))),)
+        )
+    ),
+    "iterations of the tests of loops": program(Node("test", 2, (LOG,))),
+    "logs of devices in while loops": program(
+        Node("while_loop", 1, (Node("shard_map", 0, (LOG,)),))
+    ),
+    "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
+}

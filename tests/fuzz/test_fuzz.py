@@ -1,0 +1,48 @@
+"""Random programs log what a plain-Python run of them logs, whatever they are nested in."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fuzz.checks import LISTENERS, check, check_watch
+from fuzz.found import FOUND
+from fuzz.grammar import NOT_YET, SPOOL, TAP, options, programs
+
+COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, always the same.
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+SETTINGS = settings(
+    max_examples=int(COUNT or 8),
+    deadline=None,
+    derandomize=COUNT is None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_random_programs_log_what_plain_python_logs(listener):
+    """Exactly the entries that happened, once, in order, with the output unchanged."""
+
+    @SETTINGS
+    @given(programs(), options(SPOOL if "spool" in listener else TAP), st.booleans())
+    def logs_the_same(program, options, donated):
+        check(program, listener, options, donated)
+
+    logs_the_same()
+
+
+@SETTINGS
+@given(programs(leave_out=(*NOT_YET, "spool", "tap")))
+def test_random_programs_are_watched(program):
+    """Their outputs are the same, and the carries of loops are what plain Python says."""
+    check_watch(program)
+
+
+@pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)"])
+@pytest.mark.parametrize("name", FOUND)
+def test_programs_that_went_wrong(name, listener):
+    """Each needs what it is named for."""
+    check(FOUND[name], listener)
