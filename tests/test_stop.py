@@ -81,6 +81,24 @@ def test_a_stop_leaves_all_loops_that_a_program_is_in():
     assert [(*logs, *map(int, logs.values())) for logs in callback.seen] == expected[:23]
 
 
+def test_nothing_is_computed_from_a_loop_that_was_cut_off():
+    """The second loop would not end, and the check would fail."""
+    ran = []
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({"i": i})
+            return x, jnp.float32(1)
+
+        _, steps = lax.scan(body, x, jnp.arange(10**7))
+        y = lax.while_loop(lambda y: y < 1, lambda y: y + steps[-1], 0.0)
+        return jax.pure_callback(lambda y: ran.append(y) or y, jnp.float32(0), y)
+
+    with pytest.raises(spoolax.StopRun):
+        spoolax.tap(f, Stop(after=3))(0.0)
+    assert not ran
+
+
 def test_a_loop_that_sends_only_large_entries_can_be_stopped():
     def large(x):
         def body(carry, i):

@@ -290,3 +290,22 @@ def test_loggers_and_progress_update_objects(unoptimized):
     spoolax.progress(looped)(layer)
     assert spoolax.primitives(looped, layer).loops[0].address == "scan[0]"
     assert layer.w[...].tolist() == [8, 8]
+
+
+def test_a_program_that_is_stopped_leaves_objects_as_they_were(unoptimized):
+    layer = Layer()
+    before = layer.w[...]
+
+    def grow(layer):
+        def body(w, i):
+            spoolax.log({"i": i})
+            return w + 1, None
+
+        layer.w[...], _ = lax.scan(body, layer.w[...], jnp.arange(10**7))
+
+    def stop(logs):
+        raise spoolax.StopRun("enough")
+
+    with pytest.raises(spoolax.StopRun):
+        spoolax.tap(grow, stop)(layer)
+    np.testing.assert_array_equal(layer.w[...], before)

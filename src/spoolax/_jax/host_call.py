@@ -15,11 +15,12 @@ from .primitives import Primitive
 
 
 def host_call(receive: Callable[..., Any], question: Any, *arrays: Any) -> Any:
-    """Call `receive(question, *arrays)` on the host while the program runs, with NumPy arrays.
+    """Call `receive(is_alone, question, *arrays)` on the host while the program runs.
 
-    The arrays are the callee's to keep. Returns its answer, which is of the type of `question`:
-    what uses it waits for the call. Calls are not ordered otherwise, and one whose answer reaches
-    no output may never be made.
+    What it raises ends the program. Unless `is_alone`, the other devices of the program would be
+    left waiting then. The arrays are NumPy's, and the callee's to keep. Returns its answer, which
+    is of the type of `question`: what uses it waits for the call. Calls are not ordered otherwise,
+    and one whose answer reaches no output may never be made.
     """
     return host_call_p.bind(question, *arrays, receive=receive)
 
@@ -35,12 +36,14 @@ def in_host_call(frame: FrameType | None, outermost: FrameType | None) -> bool:
 
 
 def _call_from_host(question: Any, *arrays: Any, receive: Callable[..., Any]) -> Any:
-    return jax.numpy.asarray(receive(*map(np.asarray, (question, *arrays))))
+    return jax.numpy.asarray(receive(True, *map(np.asarray, (question, *arrays))))
 
 
 def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> Any:
+    is_alone = getattr(ctx.module_context.axis_context, "num_devices", None) == 1
+
     def call(*arrays: Any) -> tuple[Any]:
-        return (np.asarray(receive(*arrays)),)
+        return (np.asarray(receive(is_alone, *arrays)),)
 
     return _emit(ctx, call, operands)
 
@@ -107,8 +110,12 @@ def _batch_numbers(args: Any, axes: Any, *, receive: Callable[[Any], Any]) -> An
     return numbers_p.bind(jax.numpy.moveaxis(words, axis, 0), receive=receive), 0
 
 
+def _lower_numbers(ctx: Any, words: Any, *, receive: Callable[[Any], Any]) -> Any:
+    return _emit(ctx, lambda words: (np.asarray(receive(words)),), [words])
+
+
 numbers_p = Primitive("numbers_from_host")
 numbers_p.def_impl(lambda words, receive: jax.numpy.asarray(receive(np.asarray(words))))
 numbers_p.def_abstract_eval(_numbers_type)
-mlir.register_lowering(numbers_p, _lower_host_call, cacheable=False)
+mlir.register_lowering(numbers_p, _lower_numbers, cacheable=False)
 batching.primitive_batchers[numbers_p] = _batch_numbers

@@ -62,7 +62,7 @@ class Program:
         raise NotImplementedError
 
     def run(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """Run the compiled program."""
+        """Run the compiled program. What it changed in place is for `applied`."""
         try:
             out, more = (self._jitted or self._variant(leaves))(*leaves)
         except _DonatesOtherwiseError:  # Which buffers are donated may depend on the shapes.
@@ -79,8 +79,12 @@ class Program:
         if self._plain_outputs:
             self._ready = True
             return out, more
-        out = jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one)
-        return out.apply() if isinstance(out, in_place.Changed) else out, more
+        return jax.tree.map(_Static.unwrap, out, is_leaf=_Static.is_one), more
+
+    @staticmethod
+    def applied(out: Any) -> Any:
+        """Change the user's objects as the program did, and return what the user gets."""
+        return out.apply() if isinstance(out, in_place.Changed) else out
 
     def _variant(self, leaves: Sequence[Any]) -> Callable[..., Any]:
         """Find or make the jitted function that donates what these arguments should."""

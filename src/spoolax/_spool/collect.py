@@ -147,9 +147,12 @@ class Collecting(Meaning):
             one = one._replace(mask=jnp.ones(plan.key.lanes, jnp.bool_))
         tree = jax.tree.structure(one)
 
-        def receive(empty: Any, *leaves: Any) -> Any:
-            goes_on = self._receive(name, jax.tree.unflatten(tree, leaves))
-            return empty if goes_on else np.int32(buffer.STOPPED)
+        def receive(is_alone: bool, empty: Any, *leaves: Any) -> Any:
+            if self._receive(name, jax.tree.unflatten(tree, leaves)):
+                return empty
+            if is_alone:
+                raise KeyboardInterrupt
+            return np.int32(buffer.STOPPED)
 
         wanted = None if entry.mask is None else jnp.any(entry.mask)
         pushed = buffer.push(state.buffers[name], one, wanted, plan.overflow, receive)

@@ -179,7 +179,7 @@ class _Spooled(Program):
         if self._by_host is False:
             try:
                 out, logs = self.run(leaves)
-                return out, (self._finished(logs) if logs._valid else logs)
+                return self.applied(out), (self._finished(logs) if logs._valid else logs)
             except _NeedsHostError:
                 pass
         # Entries come to the host as the program runs, so runs must not overlap.
@@ -188,7 +188,7 @@ class _Spooled(Program):
                 try:
                     out, logs = self.run(leaves)
                     self._by_host = False
-                    return out, self._finished(logs)
+                    return self.applied(out), self._finished(logs)
                 except _NeedsHostError:
                     self._by_host = True
             return self._call_by_host(leaves)
@@ -199,15 +199,19 @@ class _Spooled(Program):
     def _call_by_host(self, leaves: Sequence[Any]) -> Any:
         self._spilled.clear()
         self._interruptible = interruptible()
-        with self._interruptible:
-            out, logs = self.run(leaves)
-            self._interruptible.wait_for((out, logs))
+        try:
+            with self._interruptible:
+                out, logs = self.run(leaves)
+                self._interruptible.wait_for((out, logs))
+        except jax.errors.JaxRuntimeError:
+            if not self._interruptible.asked():
+                raise
         if self._interruptible.asked():
             raise KeyboardInterrupt
         prefix = self._options.prefix
         spilled = {prefix + key: rows for key, rows in self._spilled.items()}
         plans = {prefix + key: plan for key, plan in self._plans.items()}
-        return out, only_real(with_spilled(logs, spilled, plans))
+        return self.applied(out), only_real(with_spilled(logs, spilled, plans))
 
     def _receive(self, key: str, entries: KeyEntry) -> bool:
         self._spilled.setdefault(key, []).append(entries)

@@ -36,6 +36,7 @@ class Receiver:
         loop: str,
         groups: Sequence[Group],
         last: Group | None,
+        is_alone: bool,
         question: Any,
         *arrays: Any,
     ) -> Any:
@@ -58,9 +59,13 @@ class Receiver:
             assert sink is not None
             latency = min(latency, sink.latency)
             _put(parts, run, tap, sink, when)
+        answer = run.answer()
+        if is_alone and answer < 0:
+            assert run.stop is not None
+            raise run.stop  # At once: nothing is computed any more from what loops had by then.
         run.goes_on(loop)
         limit = self._pace.next(loop, limit, made, elapsed, latency)
-        return np.array([run.answer(), limit, *[0] * (len(question) - 2)], np.int32)
+        return np.array([answer, limit, *[0] * (len(question) - 2)], np.int32)
 
 
 def raise_stop(number: Any) -> Any:

@@ -71,8 +71,8 @@ class Run:
         if self.interruptible.asked() and not self.stopped:  # It ended before it learned that.
             raise KeyboardInterrupt
         if self.stop is not None and self.stopped:
-            raise self.stop
-        if jax.process_count() > 1 and int(self.token) < 0:
+            raise self.stop from None
+        if self.token is not None and jax.process_count() > 1 and int(self.token) < 0:
             # One process is called for all of them.
             raise StopRun("Another process stopped this program.")
 

@@ -68,7 +68,7 @@ class Streamed(Program):
         """Run the program and return what the user gets."""
         if self.traced:
             with _current(tap):
-                return self.run([*leaves, *steps])[0]
+                return self.applied(self.run([*leaves, *steps])[0])
         assert tap.sink is not None
         run = host.begin(tap.sink)
         begin = np.array([run.number, self._pace.first()], np.int32)
@@ -83,12 +83,12 @@ class Streamed(Program):
             raise
         except BaseException as error:
             host.runs.ended(run)
-            if isinstance(error, jax.errors.JaxRuntimeError) and run.interruptible.asked():
-                raise KeyboardInterrupt from None  # A second Ctrl-C got through to the program.
+            if isinstance(error, jax.errors.JaxRuntimeError):
+                run.raise_if_stopped()  # What it ran into after that is of no interest.
             raise
         host.runs.ended(run)
         run.raise_if_stopped()
-        return out
+        return self.applied(out)
 
 
 # The tap whose function is being traced inside another trace. It is part of JAX's cache keys.
