@@ -7,9 +7,14 @@ os.environ["XLA_FLAGS"] = " ".join(
     [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
 )
 
+import signal
+
 import hypothesis
 import jax
 import pytest
+
+# Shells start what runs in the background with Ctrl-C ignored, which would be inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("spoolax", deadline=None)  # The machine may be busy.
 hypothesis.settings.load_profile("spoolax")

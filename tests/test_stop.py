@@ -99,6 +99,18 @@ def test_nothing_is_computed_from_a_loop_that_was_cut_off():
     assert not ran
 
 
+def test_a_stop_that_comes_too_late_is_raised_by_flush():
+    def f(x):
+        spoolax.log({"x": x})
+        return x
+
+    for _ in range(3):
+        spoolax.tap(f, Stop(after=1))(1.0)
+    with pytest.raises(spoolax.StopRun, match="enough"):
+        spoolax.flush()
+    spoolax.flush()
+
+
 def test_a_loop_that_sends_only_large_entries_can_be_stopped():
     def large(x):
         def body(carry, i):

@@ -3,7 +3,7 @@
 import pytest
 from logger_cases import five
 
-from spoolax import loggers, testing
+from spoolax import errors, loggers, testing
 from spoolax.loggers import EveryNStep, EverySeconds, LogSpaced, Once, Steps
 from spoolax.loggers._protocol.frequency import Schedule
 
@@ -85,3 +85,15 @@ def test_what_every_wraps_can_be_asked():
     with pytest.raises(AttributeError):
         _ = logger.nothing
     assert repr(loggers.RingBufferLogger(3)) == "<RingBufferLogger(3), new>"
+
+
+def test_a_logger_that_is_open_can_be_thinned_out(capsys):
+    """The one who has opened it closes it."""
+    with loggers.PrintLogger() as logger:
+        with logger.every(2) as thinned:
+            for i in range(3):
+                thinned.log({"x": i}, i)
+        assert logger.is_open
+        with pytest.raises(errors.LoggerStateError, match=r"with PrintLogger\(\.\.\.\)\.every\("):
+            logger.every(2).log({"x": 1}, 0)
+    assert capsys.readouterr().out.split() == ["step", "0", "x=0", "step", "2", "x=2"]

@@ -43,10 +43,10 @@ def warn_of_silence(
             "Its `log_grad` calls log in the backward pass: wrap the function that has one, as in "
             f"`spoolax.spool(jax.grad({name}))`."
             if _marks.within(closed)
-            else "Call `spoolax.log` in it. (If a `spool` inside it is to leave something for "
-            "others, give that one `keep_logs=True`.)"
+            else "Call `spoolax.log` in it; or, if a `spool` inside it takes all of it, give that "
+            "one `keep_logs=True`."
         )
-        warn(f"Nothing is collected: `{name}` logs nothing. {why}", NothingSelectedWarning)
+        warn(f"Nothing is heard: `{name}` logs nothing. {why}", NothingSelectedWarning)
 
 
 def _why_none(there: list[Entry], options: Options) -> str:
@@ -54,7 +54,7 @@ def _why_none(there: list[Entry], options: Options) -> str:
     tags = sorted({tag for entry in there for tag in entry.meta.tags})
     if all(entry.meta.taken for entry in there):
         return (
-            f"Nothing is collected: a `tap` inside takes {keys}. Give that one `keep_logs=True` to "
+            f"Nothing is heard: a `tap` inside takes {keys}. Give that one `keep_logs=True` to "
             "leave them for others too."
         )
     asked = ", ".join(
@@ -63,9 +63,9 @@ def _why_none(there: list[Entry], options: Options) -> str:
         if value is not None
     )
     if asked:
-        return f"Nothing is collected: {asked} selects none of the keys {keys} with tags {tags}."
+        return f"Nothing is heard: {asked} selects none of the keys {keys} with tags {tags}."
     return (
-        f"Nothing is collected: {keys} are logged with `explicit=True`, so they have to be asked "
+        f"Nothing is heard: {keys} are logged with `explicit=True`, so they have to be asked "
         "for, with `argnames` or `tags`."
     )
 

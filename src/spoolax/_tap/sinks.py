@@ -130,7 +130,8 @@ class Failures:
         """Take out everything that went wrong, so that it is raised once."""
         with self._lock:
             failed, self._failed = self._failed, []
-        return _errors_of(failed)
+            late = self._take_late(lambda sink: sink.owner is None)
+        return _errors_of(failed) + late[:1]
 
     def take_of(self, owner: Any) -> list[BaseException]:
         """Take out what went wrong in the sinks of an owner."""
@@ -141,12 +142,15 @@ class Failures:
         with self._lock:
             mine = list(filter(is_mine, self._failed))
             self._failed = [sink for sink in self._failed if sink not in mine]
-            asked = [pair for pair in self._stops if is_mine(pair[0])]
-            for pair in asked:
-                self._stops.remove(pair)
-        # A program that was over before it could be stopped has not raised anything.
-        late = [run.stop for _, run in asked if run.stop is not None and not run.stopped]
+            late = self._take_late(is_mine)
         return _errors_of(mine) + late
+
+    def _take_late(self, is_mine: Callable[[Sink], bool]) -> list[BaseException]:
+        """Take out requests to stop a program that was over by then, and has not raised them."""
+        asked = [pair for pair in self._stops if is_mine(pair[0])]
+        for pair in asked:
+            self._stops.remove(pair)
+        return [run.stop for _, run in asked if run.stop is not None and not run.stopped]
 
 
 failures = Failures()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from ...errors import LoggerStateError, LogTypeError, StopRun
 from .ending import CutShort, Ending
 from .left_open import adopt
 from .runs import LoggerState
+
+TURN = 0.001  # Seconds that the worker leaves to who waits for a logger.
 
 
 def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -78,16 +81,23 @@ class LoggerLock:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._holder: int | None = None
+        self._wanted = 0  # How many of the user's threads wait for it.
         self._entered: list[bool] = []  # Whether the worker got the lock, for each time it entered.
 
     def __enter__(self) -> None:
         if host.is_worker():
+            if self._wanted:  # The lock is not fair, and there may be much more to deliver.
+                time.sleep(TURN)
             while not (taken := self._lock.acquire(timeout=0.02)):
                 if self._holder in host.waiting_threads:
                     break
             self._entered.append(taken)
         else:
-            self._lock.acquire()
+            self._wanted += 1
+            try:
+                self._lock.acquire()
+            finally:
+                self._wanted -= 1
             self._holder = threading.get_ident()
 
     def __exit__(self, *error: object) -> None:
@@ -173,8 +183,8 @@ def misuse(logger: Any, used: str) -> str:
     name = type(logger).__name__
     if logger._phase == "new":
         return (
-            f"{name} was {used} before it was opened. Write `with {name}(...) as logger:`, and use "
-            "it inside that block."
+            f"{name} was {used} before it was opened. Write "
+            f"`with {logger._as_written} as logger:`, and use it inside that block."
         )
     if logger._phase == "closed":
         return (

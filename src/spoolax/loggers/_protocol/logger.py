@@ -159,6 +159,11 @@ class Logger(Generic[LoopState]):
         return self._phase == "open"
 
     @property
+    def _as_written(self) -> str:
+        """How it is made, for messages."""
+        return f"{type(self).__name__}(...)"
+
+    @property
     def ending(self) -> Ending | None:
         """How the run ended: its `status` and the `reason`. None before the logger is closed.
 

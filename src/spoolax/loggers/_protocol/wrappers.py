@@ -30,11 +30,19 @@ class ThinnedLogger(Logger[Any]):
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
         logger.within = self
+        self._opened: Logger[Any] = logger
         self._counts_as_step, self.takes_entries = OncePerStep(), logger.takes_entries
 
     def __enter__(self) -> Self:
-        self.logger.__enter__()
+        if self.logger.is_open:
+            self._opened = AlreadyOpen(self.logger)
+        self._opened.__enter__()
         return self
+
+    @property
+    def _as_written(self) -> str:
+        """How it is made, for messages."""
+        return f"{self.logger._as_written}.every(...)"
 
     def log(self, state: Any, step: int) -> None:
         """Pass the state on if the step is due."""
@@ -50,7 +58,7 @@ class ThinnedLogger(Logger[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return self.logger.__exit__(kind, error, trace)
+        return self._opened.__exit__(kind, error, trace)
 
     def wants(self, step: int) -> bool:
         """Say whether the step is due."""
