@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 
 import spoolax
 from spoolax._tap.host import host
+from spoolax._tap.lines import Chunk, Lines
 from spoolax._tap.sinks import Sink
 from spoolax.loggers import CompositeLogger, RingBufferLogger
 from spoolax.loggers._protocol.writer import WritingLogger
@@ -365,3 +367,19 @@ def test_threads_that_deliver_without_a_worker_do_so_one_at_a_time():
         thread.join(timeout=60)
     spoolax.flush()
     assert seen == {i: list(range(100)) * 5 for i in seen}
+
+
+def test_a_line_that_belonged_to_a_sink_which_is_gone_is_not_mistaken_for_it():
+    """Sinks are told apart by numbers that Python uses again."""
+    lines = Lines()
+
+    def chunk(number, line, group):
+        sink = types.SimpleNamespace(line=line, group=group)
+        return Chunk(None, sink, iter(()), 0, 1, 0.0, number=number)
+
+    lines.append(chunk(1, "a", "gone"))
+    lines.give_back(lines.take(), 0.0, True)
+    first, second = chunk(2, "a", "loggers"), chunk(3, "b", "loggers")
+    for one in (first, second):
+        lines.append(one)
+    assert first.line.share is second.line.share

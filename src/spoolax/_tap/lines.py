@@ -55,8 +55,8 @@ class Share:
 class Line:
     """Chunks in order."""
 
-    def __init__(self, share: Share) -> None:
-        self.share = share
+    def __init__(self) -> None:
+        self.share = Share()
         self.chunks: collections.deque[Chunk] = collections.deque()
         self.is_idle = True  # It has no turn, and nothing of it is being delivered.
 
@@ -74,14 +74,16 @@ class Lines:
     def append(self, chunk: Chunk) -> None:
         """Add a chunk to the line of its sink."""
         name = chunk.sink.line
-        chunk.line = line = self._lines.get(name)
+        line = self._lines.get(name)
         if line is None:
             if len(self._lines) > MANY:
                 self._lines = {name: x for name, x in self._lines.items() if not x.is_idle}
-            share = self._shares.setdefault(chunk.sink.group, Share())
-            chunk.line = line = self._lines[name] = Line(share)
+            line = self._lines[name] = Line()
+        chunk.line = line
         line.chunks.append(chunk)
         if line.is_idle:
+            # Each time: a line may have been that of a sink which is gone, and had the same name.
+            line.share = self._shares.setdefault(chunk.sink.group, Share())
             line.is_idle = False
             heapq.heappush(self._turns, (self._round, chunk.number, line))
 
