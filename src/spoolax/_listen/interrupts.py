@@ -1,9 +1,9 @@
-"""Ctrl-C while a program runs: it leaves its loops, and then `KeyboardInterrupt` is raised.
+"""Ctrl-C while a program runs: it ends at its next host call, and raises `KeyboardInterrupt`.
 
 Python handles signals on the main thread, between two steps of its own. While that thread runs a
-program, there are none but those of host calls, where an exception would tear the program apart;
-and host calls on other threads do not even see the signal. So it is noted, and the program learns
-it from the host's answer.
+program, there are none but those of host calls, where an exception would come before what is handed
+over has been taken; and host calls on other threads do not even see the signal. So it is noted, and
+the host call asks for it when it is done.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def _refuse(
 
 def refusal(eqn: JaxprEqn, construct: str) -> UnsupportedError:
     """The error that says that there are logs in a construct which values cannot come out of."""
-    found = [entry for program in programs_in(eqn) for entry in _logged_in(program)]
+    found = [entry for program in programs_in(eqn) for entry in logged_in(program)]
     keys = sorted({key for entry in found for key in entry.data})
     sites = " and ".join(dict.fromkeys(entry.meta.site for entry in found if entry.meta.site))
     return UnsupportedError(
@@ -64,12 +64,13 @@ def refusal(eqn: JaxprEqn, construct: str) -> UnsupportedError:
     )
 
 
-def _logged_in(jaxpr: Jaxpr) -> Iterator[Entry]:
+def logged_in(jaxpr: Jaxpr) -> Iterator[Entry]:
+    """List what the `log` equations of a program hold, at any depth."""
     for eqn in open_jaxpr(jaxpr)[0].eqns:
         if eqn.primitive is log_p:
             yield from entries(logged(eqn))
         for program in programs_in(eqn):
-            yield from _logged_in(program)
+            yield from logged_in(program)
 
 
 def interpret(

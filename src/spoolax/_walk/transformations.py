@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import Cond, While, filtered_primitives, ignore_filtered, programs_in
+from .._jax.anatomy import Cond, While, filtered_primitives, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
     Primitive,
@@ -43,10 +43,10 @@ from .._jax.primitives import (
     split,
     while_p,
 )
-from .._log.entry import Entry, Listener, Nodes, entries, map_entries, masked
-from .._log.primitive import emit, listeners_of, listening, log_p, logged
+from .._log.entry import Entry, Nodes, entries, map_entries, masked
+from .._log.primitive import emit, listening
 from .counts import claimed_logs, logs, loops
-from .interpret import interpret, rules
+from .interpret import interpret, logged_in, rules
 from .labels import counted_back, relabelled
 from .meaning import Meaning, Silent, State
 from .places import Where
@@ -261,15 +261,8 @@ class _Here(Meaning):
 
 def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Let those who have claimed entries in a program compile it."""
-    return next(_listeners(jaxpr)).compile(jaxpr, args)
-
-
-def _listeners(jaxpr: Jaxpr) -> Iterator[Listener]:
-    for eqn in open_jaxpr(jaxpr)[0].eqns:
-        if eqn.primitive is log_p:
-            yield from listeners_of(logged(eqn))
-        for program in programs_in(eqn):
-            yield from _listeners(program)
+    claimed = (listener for entry in logged_in(jaxpr) for listener in entry.meta.listeners)
+    return next(claimed).compile(jaxpr, args)
 
 
 rule_tables.wrap_batching(cond_p, _batch_cond)
