@@ -358,3 +358,109 @@ def test_what_is_thinned_or_folded_is_marked(reduce):
     spoolax.tap(training, seen.append, interval=2, reduce=reduce, batch=True)(1.0)
     spoolax.flush()
     assert {key: logs.origin.backward for logs in seen for key in logs} == {"c": False, "g": True}
+
+
+def stepping(x):
+    """A checkpointed loop of unknown length, in a function that can be differentiated."""
+
+    def body(c):
+        spoolax.log({"c": c})
+        return 2.0 * c
+
+    @jax.checkpoint
+    def f(x):
+        return x**2 * jax.lax.while_loop(lambda c: c < 8.0, body, jax.lax.stop_gradient(x))
+
+    return f(x)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit])
+@pytest.mark.parametrize("grad", [jax.grad, lambda f: jax.grad(jax.grad(f))])
+def test_a_tap_in_a_checkpointed_function_streams_once(around, grad):
+    """The backward pass runs it again, perhaps as a program of its own."""
+    seen = []
+    tapped = jax.checkpoint(spoolax.tap(stepping, lambda logs: seen.append(float(logs["c"]))))
+    assert around(grad(tapped))(1.0) == grad(stepping)(1.0)
+    spoolax.flush()
+    assert seen == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("listen", [collected, streamed])
+def test_checkpoints_have_second_derivatives(listen):
+    """With loops of unknown length, and with backward rules that log."""
+
+    @jax.custom_vjp
+    def cube(x):
+        return x**3
+
+    def backward(x, g):
+        spoolax.log({"g": jax.lax.while_loop(lambda c: c < 4.0, logged_double, g)})
+        return (3.0 * x**2 * g,)
+
+    def logged_double(c):
+        spoolax.log({"c": c})
+        return 2.0 * c
+
+    cube.defvjp(lambda x: (cube(x), x), backward)
+    second = jax.grad(jax.grad(stepping))
+    assert marked(listen(second, 1.0)) == {"c": ([1.0, 2.0, 4.0], [False] * 3)}
+    assert spoolax.spool(second)(1.0)[0] == second(1.0)
+    second = jax.grad(jax.grad(jax.checkpoint(cube)))
+    assert marked(listen(second, 1.0)) == {"c": ([1.0, 2.0], [True] * 2), "g": ([4.0], [True])}
+    assert spoolax.spool(second)(2.0)[0] == second(2.0)
+
+
+def with_logging_vjp():
+    @jax.custom_vjp
+    def sine(x):
+        spoolax.log({"x": x})
+        return jnp.sin(x)
+
+    def forward(x):
+        spoolax.log({"forward": x})
+        return jnp.sin(x), x
+
+    def backward(x, g):
+        spoolax.log({"backward": g})
+        return (jnp.cos(x) * g,)
+
+    sine.defvjp(forward, backward)
+    return sine, {"forward": [1.0, 2.0], "backward": [1.0, 1.0]}
+
+
+def with_logging_jvp():
+    @jax.custom_jvp
+    def sine(x):
+        spoolax.log({"x": x})
+        return jnp.sin(x)
+
+    def rule(primals, tangents):
+        spoolax.log({"rule": primals[0]})
+        return jnp.sin(primals[0]), jnp.cos(primals[0]) * number(tangents[0])
+
+    sine.defjvp(rule, symbolic_zeros=True)
+    return sine, {"rule": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize("listen", [collected, streamed])
+@pytest.mark.parametrize("rules", [with_logging_vjp, with_logging_jvp])
+def test_rules_in_a_branch_log_in_the_lanes_that_take_it(rules, listen):
+    """It makes no difference whether lanes or derivatives come first."""
+    sine, want = rules()
+    xs = jnp.array([1.0, -1.0, 2.0])
+
+    def f(x):
+        return jax.lax.cond(x > 0, sine, lambda x: 2.0 * x, x)
+
+    for program in (
+        jax.vmap(jax.grad(f)),
+        jax.grad(lambda xs: jnp.sum(jax.vmap(f)(xs))),
+        jax.grad(lambda xs: jnp.sum(jax.checkpoint(jax.vmap(f))(xs))),
+    ):
+        logs = listen(program, xs)
+        happened = {key: logs[key][np.asarray(logs.valid[key])].tolist() for key in logs}
+        assert happened == want
+        assert {key: bool(np.any(logs.backward[key])) for key in logs} == {
+            key: key == "backward" for key in want
+        }
+        np.testing.assert_array_equal(spoolax.spool(program)(xs)[0], program(xs))

@@ -87,9 +87,20 @@ def vjp(
     return outs, PullBack(pull_back, moving, tuple(map(jax.typeof, args)))
 
 
+def without_zeros(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """List the arrays of a pytree that is to cross a trace, where zeros would become arrays.
+
+    Returns them, and a function that puts the pytree together from others in their place.
+    """
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: type(x) is SymbolicZero)
+    places = [i for i, leaf in enumerate(leaves) if type(leaf) is not SymbolicZero]
+    arrays = [leaves[i] for i in places]
+    return arrays, lambda given: jax.tree.unflatten(structure, _filled(leaves, places, given))
+
+
 def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
     """Put new values in some places of a list."""
-    filled = list(values)
+    _filled = list(values)
     for place, value in zip(places, new, strict=True):
-        filled[place] = value
-    return filled
+        _filled[place] = value
+    return _filled

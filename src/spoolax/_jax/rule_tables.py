@@ -145,6 +145,11 @@ def lower_evaluated(
     return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
 
 
+def wrap_impl(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
+    """Put `wrap(impl)` in the place of what runs `primitive` outside of any trace."""
+    primitive.def_impl(wrap(primitive.impl))
+
+
 def known_parts(params: dict[str, Any], unknown: Sequence[bool]) -> list[Jaxpr]:
     """Return what partial evaluation would run of the test and the body of a while loop.
 

@@ -38,9 +38,9 @@ class Meta:
     explicit: bool = False
     times: tuple[int, ...] = ()
     lanes: tuple[int, ...] = ()
-    # A while loop inside a checkpointed function is run again in the backward pass, with its
-    # logs. Entries with the same token may be such repetitions of each other.
-    token: int | None = dataclasses.field(default=None, compare=False)
+    # It is in a function that is being differentiated, and cannot be taken out of it. If that is
+    # checkpointed, the backward pass runs it again, with its logs.
+    stays: bool = dataclasses.field(default=False, compare=False)
     # Who has claimed it, and whether others may have it too.
     listeners: tuple[Listener, ...] = ()
     taken: bool = False

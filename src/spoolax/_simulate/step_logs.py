@@ -22,7 +22,7 @@ from .._logdict.logdict import LogDict
 from .._walk.interpret import interpret
 from .._walk.meaning import Meaning, State
 from .._walk.places import Where
-from .._walk.repetitions import repetitions, without
+from .._walk.repetitions import once
 from .._walk.survey import survey
 from ..errors import NothingSelectedWarning, StopRun
 from ..loggers._protocol.wrappers import AlreadyOpen
@@ -33,7 +33,7 @@ STEP = "step"
 def logged_by(closed: Jaxpr) -> list[Entry]:
     """What a program logs that nobody has taken yet."""
     mine = Options()
-    there = [entry for found in survey(closed) for entry in entries(found.nodes)]
+    there = [entry for nodes, _ in survey(closed) for entry in entries(nodes)]
     return [entry for entry in there if any(mine.selects(key, entry) for key in entry.data)]
 
 
@@ -44,8 +44,8 @@ def numbered(step: Callable[..., Any], at: Any) -> Callable[..., Any]:
         if listening.value is None:
             return step(*args)
         closed, out = trace_listening(step, *args)
-        found = survey(closed)
-        meaning = _Numbering(repetitions(found))
+        _, repeated = once(survey(closed))
+        meaning = _Numbering(repeated)
         outs, _, _ = interpret(closed, jax.tree.leaves(args), at, meaning, Where())
         return jax.tree.unflatten(jax.tree.structure(out), outs)
 
@@ -56,16 +56,18 @@ class _Numbering(Meaning):
     """Leaves entries where they are, with a step: the state."""
 
     def __init__(self, repeated: frozenset[Any]) -> None:
-        self._repeated = repeated
+        self.repeated = repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+
         def number(entry: Entry) -> Entry:
             if entry.meta.taken:
                 return entry
             at = jnp.broadcast_to(state, (*entry.meta.times, *entry.meta.lanes))
             return entry.replace(steps={STEP: at, **entry.steps})
 
-        emit(map_entries(number, without(nodes, where, self._repeated)))
+        emit(map_entries(number, nodes))
         return (), state
 
 

@@ -25,7 +25,6 @@ from .._log.entry import Entry, Nodes, entries, map_entries
 from .._log.primitive import emit
 from .._walk.meaning import Meaning
 from .._walk.places import Where
-from .._walk.repetitions import without
 from . import buffer
 from .plan import Plan, SpoolOptions
 
@@ -62,7 +61,7 @@ class Collecting(Meaning):
         receive: Receive,
     ) -> None:
         self._plans, self._options = plans, options
-        self._repeated, self._receive = repeated, receive
+        self.repeated, self._receive = repeated, receive
         self._stamps = any(STAMP in plan.key.steps for plan in plans.values())
         self._windows = Windows({name: plan.key for name, plan in plans.items()}, options)
 
@@ -78,7 +77,6 @@ class Collecting(Meaning):
         return Collected(self._windows.start(), buffers)
 
     def log(self, nodes: Nodes, state: Collected, where: Where) -> tuple[Nodes, Collected]:
-        nodes = without(nodes, where, self._repeated)
         emit(left_over(nodes, self._options))
         ours = restrict(nodes, self._options.selects)
         if self._stamps:
@@ -88,7 +86,7 @@ class Collecting(Meaning):
         return restrict(due, lambda name, _: self._plans[name].stacked), state
 
     def deferred(self) -> Meaning:
-        return _Deferred(self._options, self._repeated)
+        return _Deferred(self._options, self.repeated)
 
     def iterated(self, state: Collected, where: Where) -> Collected:
         due, windows = self._windows.iterated(state.windows, where)
@@ -178,10 +176,10 @@ class _Deferred(Meaning):
     """Passes on what anyone wants."""
 
     def __init__(self, options: SpoolOptions, repeated: frozenset[Any]) -> None:
-        self._options, self._repeated = options, repeated
+        self._options, self.repeated = options, repeated
 
     def log(self, nodes: Nodes, state: Any, where: Where) -> tuple[Nodes, Any]:
-        nodes = without(nodes, where, self._repeated)
+        del where
         return restrict(nodes, lambda k, e: self._options.selects(k, e) or is_heard(e)), state
 
     def deferred(self) -> Meaning:

@@ -21,7 +21,7 @@ from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
 from .._walk.interpret import interpret
 from .._walk.places import Where
-from .._walk.repetitions import repetitions, without
+from .._walk.repetitions import once
 from .._walk.survey import survey
 from .assemble import assemble, only_real, with_spilled
 from .collect import Collecting, stamped
@@ -157,15 +157,13 @@ class _Spooled(Program):
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
         options = self._options
-        found = survey(closed)
-        repeated = repetitions(found)
-        once = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
-        warn_of_silence(self.function, closed, (nodes for nodes, _ in once), options)
-        if any(entry.meta.backward for nodes, _ in once for entry in entries(nodes)):
-            once = [(stamped(nodes, _flags), where) for nodes, where in once]
+        found, repeated = once(survey(closed))
+        warn_of_silence(self.function, closed, (nodes for nodes, _ in found), options)
+        if any(entry.meta.backward for nodes, _ in found for entry in entries(nodes)):
+            found = [(stamped(nodes, _flags), where) for nodes, where in found]
         plans = {
             name: make_plan(key, options, self.traced)
-            for name, key in keys_of(once, options).items()
+            for name, key in keys_of(found, options).items()
         }
         if any(plan.overflow == "spill" for plan in plans.values()):
             if not self._by_host:

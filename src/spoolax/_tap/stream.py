@@ -37,7 +37,7 @@ from .._walk.interpret import interpret
 from .._walk.labels import placed
 from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
-from .._walk.repetitions import Found, repetitions, without
+from .._walk.repetitions import Found, once
 from .._walk.survey import survey
 from .pace import Pace
 from .receive import Receiver, raise_stop
@@ -57,7 +57,8 @@ class Tap:
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Stream what taps have claimed in a part of a larger program."""
-        outs, run = stream(jaxpr, survey(jaxpr), args, None, np.array([0, 1], np.int32), Pace())
+        begin = np.array([0, 1], np.int32)
+        outs, run = stream(jaxpr, *once(survey(jaxpr)), args, None, begin, Pace())
         # Nobody is there to raise what stopped it, so it fails, once no device waits for another.
         run, _ = lax.optimization_barrier((run, outs))
         lax.cond(run < 0, lambda: tell_host(raise_stop, run), lambda: None)
@@ -79,6 +80,7 @@ class StreamState(NamedTuple):
 def stream(
     jaxpr: Jaxpr,
     found: Sequence[Found],
+    repeated: frozenset[Any],
     args: Sequence[Any],
     tap: Tap | None,
     begin: Any,
@@ -86,19 +88,17 @@ def stream(
 ) -> tuple[list[Any], Any]:
     """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
 
-    `found` is what it logs, as `survey` says.
+    `found` is what it logs, as `survey` says, and `repeated` what of it is not to be logged.
     `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
     have. Returns the outputs, and a number that is there when everything has been handed over. If
     it is negative, the program was stopped, and the outputs mean nothing.
     """
-    repeated = repetitions(found)
-    seen = [(without(nodes, where, repeated), where) for nodes, where, _ in found]
     claiming: dict[Any, None] = dict.fromkeys(
-        one for nodes, _ in seen for entry in entries(nodes) for one in entry.meta.listeners
+        one for nodes, _ in found for entry in entries(nodes) for one in entry.meta.listeners
     )
     listeners: list[tuple[Tap, Windows]] = []
     for one in [*([tap] if tap else []), *claiming]:
-        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in seen]
+        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in found]
         mine = [(_unclaimed(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
         keys = keys_of(mine, everything) if everything.windowed else {}
@@ -145,7 +145,7 @@ class _Streaming(Meaning):
         repeated: frozenset[Any],
         pace: Pace,
     ) -> None:
-        self._listeners, self._outermost, self._repeated = listeners, outermost, repeated
+        self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
         self._receiver = Receiver([tap for tap, _ in listeners], pace)
         self._groups: dict[str, Group] = {}
         self._sending: set[str] = set()  # Loops that send amid iterations.
@@ -192,7 +192,6 @@ class _Streaming(Meaning):
     def log(self, nodes: Nodes, state: StreamState, where: Where) -> tuple[Nodes, StreamState]:
         if any(frame.length == 0 for frame in where.path):
             return (), state  # Never.
-        nodes = without(nodes, where, self._repeated)
 
         def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
             mine = _wanted(nodes, tap, tap is self._outermost)
@@ -207,7 +206,7 @@ class _Streaming(Meaning):
         return made, state
 
     def deferred(self) -> Meaning:
-        return PassOn(self._repeated)
+        return PassOn(self.repeated)
 
     def commits_before(self, eqn: JaxprEqn) -> bool:
         return bool(_sends(eqn))

@@ -25,7 +25,7 @@ from .._log.primitive import emit
 from .._walk.interpret import interpret
 from .._walk.meaning import Meaning, State
 from .._walk.places import Where
-from .._walk.repetitions import repetitions, without
+from .._walk.repetitions import once
 from .._walk.survey import survey
 from .host import host
 from .pace import Pace
@@ -46,16 +46,16 @@ class Streamed(Program):
             self.extra = len(self.steps)
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        found = survey(closed)
+        found, repeated = once(survey(closed))
         if self.warns:
-            nodes = (nodes for nodes, _, _ in found)
+            nodes = (nodes for nodes, _ in found)
             warn_of_silence(self.function, closed, nodes, self._tap.options)
         if not self.traced:
             *args, begin = args
-            return stream(closed, found, args, self._tap, begin, self._pace)
+            return stream(closed, found, repeated, args, self._tap, begin, self._pace)
         # Compiled by itself inside what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
-        claiming = _Claiming(_current.value, self.steps, repetitions(found))
+        claiming = _Claiming(_current.value, self.steps, repeated)
         count = len(args) - self.extra
 
         def claimed(*args: Any) -> list[Any]:
@@ -102,10 +102,10 @@ class _Claiming(Meaning):
     """
 
     def __init__(self, tap: Tap, steps: Sequence[str], repeated: frozenset[Any]) -> None:
-        self._tap, self._steps, self._repeated = tap, steps, repeated
+        self._tap, self._steps, self.repeated = tap, steps, repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        nodes = without(nodes, where, self._repeated)
+        del where
         tap, options = self._tap, self._tap.options
         mine = restrict(nodes, options.selects)
 

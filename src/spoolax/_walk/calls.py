@@ -6,6 +6,7 @@ function that made it, as in `control.py`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ from .._jax.primitives import (
 from .._log.primitive import listening, repeating
 from .interpret import interpret, rule_for
 from .meaning import Meaning, Outcome, Silent, State
-from .places import Where
+from .places import Where, programs_at
 from .repetitions import all_calls
 from .survey import survey
 
@@ -71,14 +72,15 @@ def _remat(
 ) -> Outcome:
     checkpoint = Checkpoint.of(eqn)
     prevent_cse = checkpoint.prevent_cse
-    if checkpoint.is_repeated:
+    ((program, inside),) = programs_at(eqn, where)
+    if checkpoint.is_repeated and not meaning.linearizes:
         # The backward pass of a checkpointed function. Its inputs pass a barrier, or XLA would
         # share the recomputation with the forward pass and save no memory.
         args = lax.optimization_barrier(invals) if prevent_cse else invals
-        return interpret(checkpoint.function, args, state, meaning, where)
+        return interpret(program, args, state, meaning, inside)
 
     def call(state: State, *args: Any) -> Outcome:
-        return interpret(checkpoint.function, args, state, meaning, where)
+        return interpret(program, args, state, meaning, inside)
 
     if isinstance(prevent_cse, tuple):
         prevent_cse = any(prevent_cse)
@@ -98,12 +100,15 @@ def _custom_jvp(
 
     def rule(primals: Any, tangents: Any) -> Any:
         # The user's rule is kept as it is: it runs when the original equation is differentiated.
-        # What it logs would be logged twice.
-        with listening(None):
-            outs, out_tangents = derivatives.jvp(
-                lambda *args: tracing.bind(eqn, args), primals[1:], tangents[1:]
-            )
-        _, state, nodes = call(*primals)
+        push = functools.partial(derivatives.jvp, lambda *args: tracing.bind(eqn, args))
+        if meaning.in_place:
+            pushed = _walked(push, (primals[1:], tangents[1:]), primals[0], meaning, where)
+            outs, out_tangents = pushed
+            state, nodes = primals[0], ()
+        else:
+            with listening(None):  # What it logs would be logged twice.
+                outs, out_tangents = push(primals[1:], tangents[1:])
+            _, state, nodes = call(*primals)
         return (outs, state, nodes), (out_tangents, *derivatives.zero_tangents((state, nodes)))
 
     call.defjvp(rule, symbolic_zeros=True)
@@ -124,20 +129,47 @@ def _custom_vjp(
 
     def forward(*given: Any) -> Any:
         state, *args = jax.custom_derivatives.custom_vjp_primal_tree_values(given)
-        with listening(None):  # As above.
-            outs, pull_back = derivatives.vjp(
-                lambda *args: tracing.bind(eqn, args), args, [arg.perturbed for arg in given[1:]]
-            )
-        _, state, nodes = call(state, *args)
-        return (outs, state, nodes), pull_back
+        perturbed = [arg.perturbed for arg in given[1:]]
 
-    def backward(pull_back: Any, cotangents: Any) -> Any:
+        def pull(args: list[Any]) -> Any:
+            return derivatives.vjp(lambda *args: tracing.bind(eqn, args), args, perturbed)
+
+        if meaning.in_place:
+            outs, pull_back = _walked(pull, (args,), state, meaning, where)
+            return (outs, state, ()), (pull_back, state)
+        with listening(None):  # As above.
+            outs, pull_back = pull(args)
+        _, state, nodes = call(state, *args)
+        return (outs, state, nodes), (pull_back, state)
+
+    def backward(residuals: Any, cotangents: Any) -> Any:
+        pull_back, state = residuals
+        if meaning.in_place:
+            pulled = lambda pull_back, cotangents: pull_back(cotangents)  # noqa: E731
+            return (None, *_walked(pulled, (pull_back, cotangents[0]), state, meaning, where))
         # Somebody further out may listen to the backward pass.
         with repeating(repeating.value | all_calls(survey(function))):
             return (None, *pull_back(cotangents[0]))
 
     call.defvjp(forward, backward, symbolic_zeros=True)
     return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]
+
+
+def _walked(
+    f: Callable[..., Any], args: tuple[Any, ...], state: State, meaning: Meaning, where: Where
+) -> Any:
+    """Call a function of pytrees. What it logs is left there, as the meaning says."""
+    given, rebuild_args = derivatives.without_zeros(args)
+    rebuild: Callable[..., Any] = rebuild_args
+
+    def flat(*given: Any) -> list[Any]:
+        nonlocal rebuild
+        outs, rebuild = derivatives.without_zeros(f(*rebuild_args(given)))
+        return outs
+
+    closed = jax.make_jaxpr(flat)(*given)
+    outs, _, _ = interpret(closed, given, state, meaning, where)
+    return rebuild(outs)
 
 
 @rule_for(Filtered)

@@ -24,7 +24,7 @@ from .._log.primitive import log_p, logged
 from ..errors import UnsupportedError
 from .meaning import Meaning, Outcome, State
 from .places import Where
-from .repetitions import marked
+from .repetitions import marked, without
 
 Rule: TypeAlias = Callable[[JaxprEqn, list[Any], State, Meaning, Where], Outcome]
 # By primitive; if there are many of one kind, by the type of their anatomy.
@@ -96,7 +96,8 @@ def interpret(
                 nodes, state = (), meaning.commit(nodes, state, here)
             if eqn.primitive is log_p:
                 given = marked(logged(eqn, [jnp.asarray(x) for x in invals]), here)
-                made, state = meaning.log(given, state, here)
+                given = without(given, here, meaning.repeated)
+                made, state = meaning.log(given, state, here) if given else ((), state)
             else:
                 with tracing.at_source(eqn), eqn.ctx.manager:
                     outs, state, made = _rule_of(eqn)(eqn, invals, state, meaning, here)

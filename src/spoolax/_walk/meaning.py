@@ -11,7 +11,6 @@ from ..errors import UnsupportedError
 from .counts import logs
 from .labels import relabelled
 from .places import Where
-from .repetitions import without
 
 State: TypeAlias = Any
 # The outputs of an equation, the state after it, and the entries that come out of it.
@@ -36,6 +35,15 @@ class Body(NamedTuple):
 
 class Meaning:
     """What becomes of an entry. Methods may be called more than once for the same equation."""
+
+    # What is not to be logged, being repetitions: `repetitions.once` says which those are.
+    repeated: frozenset[Any] = frozenset()
+    # What is built is being linearized. So it has to stay possible to tell what is known from what
+    # depends on tangents.
+    linearizes = False
+    # Entries are left where they are, and the state goes through unchanged. So derivative rules may
+    # log, too.
+    in_place = False
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         """Take entries in: into the state, or passed on as outputs, or both."""
@@ -118,13 +126,14 @@ class Silent(Meaning):
 
 
 class PassOn(Meaning):
-    """Passes every entry on as it is, unless it is a repetition."""
+    """Passes every entry on as it is."""
 
     def __init__(self, repeated: frozenset[Any] = frozenset()) -> None:
-        self._repeated = repeated
+        self.repeated = repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        return without(nodes, where, self._repeated), state
+        del where
+        return nodes, state
 
     def deferred(self) -> Meaning:
         return self
@@ -132,6 +141,9 @@ class PassOn(Meaning):
 
 class Collect(Meaning):
     """Passes every entry on as an output, which is possible outside while loops only."""
+
+    def __init__(self, repeated: frozenset[Any]) -> None:
+        self.repeated = repeated
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         if where.unbounded:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from .._jax import tracing
-from .._jax.anatomy import Cond, Scan, While, anatomy
+from .._jax.anatomy import Checkpoint, Cond, Scan, While, anatomy
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
 from .counts import loops
 
@@ -31,12 +31,13 @@ class Where:
     ordinal: int = 0
     conditional: bool = False
     passes: str = ""  # The passes of derivatives that we are in, as `tracing.passes` has them.
+    again: bool = False  # We are in the backward pass of a checkpointed function.
     # The equations that we are in, by number. It tells apart places between the same two loops.
     spot: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
     def enter(self, kind: str, length: int | None) -> Where:
         frame = Frame(kind, self.ordinal, length)
-        return Where((*self.path, frame), 0, self.conditional, self.passes, self.spot)
+        return dataclasses.replace(self, path=(*self.path, frame), ordinal=0)
 
     def at(self, number: int) -> Where:
         return dataclasses.replace(self, spot=(*self.spot, number))
@@ -74,6 +75,8 @@ def programs_at(eqn: JaxprEqn, where: Where) -> list[tuple[Jaxpr, Where]]:
         where = where.enter("while", None)
     elif isinstance(found, Cond):
         where = dataclasses.replace(where, conditional=True)
+    elif isinstance(found, Checkpoint):
+        where = dataclasses.replace(where, again=where.again or found.is_repeated)
     placed = []
     for number, program in enumerate(found.programs):
         placed.append((program, where.at(number) if numbered else where))

@@ -2,27 +2,27 @@
 
 JAX runs checkpointed functions again, and derivative rules may do the same with anything: the
 backward rule of equinox's checkpointed loop runs the body of the loop. A `log` call in a backward
-pass is such a repetition if the same call, with the same key, tags and types, is made outside of
-backward passes too, or, where there are derivatives of derivatives, in the forward pass that
-belongs to it. All others are what only the backward pass does; they are marked.
+pass is such a repetition
+
+- if it was left in a function that is differentiated, and is in the backward pass of a
+  checkpointed function now;
+- if the same call, with the same key, tags and types, is made outside of backward passes too, or,
+  where there are derivatives of derivatives, in the forward pass that belongs to it.
+
+All others are what only the backward pass does; they are marked.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from .._log.entry import Entry, Loop, Nodes, calls, entries, map_entries
 from .places import Where
 
-
-class Found(NamedTuple):
-    """Something that a program logs, by type, and where."""
-
-    nodes: Nodes
-    where: Where
-    again: bool  # It is in the backward pass of a checkpointed function.
+# Something that a program logs, by type, and where.
+Found: TypeAlias = tuple[Nodes, Where]
 
 
 def marked(nodes: Nodes, where: Where) -> Nodes:
@@ -38,28 +38,20 @@ def marked(nodes: Nodes, where: Where) -> Nodes:
     return map_entries(mark, nodes) if where.passes else nodes
 
 
-def repetitions(found: Sequence[Found]) -> frozenset[Any]:
-    """Find the entries that are repetitions.
-
-    Of the entries with one token, the first is the forward pass, whatever it is inside of.
-    """
-    seen: set[int] = set()
-    repeated: set[Any] = set()
+def once(found: Sequence[Found]) -> tuple[list[Found], frozenset[Any]]:
+    """Return what was found without repetitions, and what the walker knows those by."""
     made: dict[Any, set[str]] = {}
-    for nodes, where, again in found:
+    for nodes, _ in found:
         for entry in entries(nodes):
-            token = entry.meta.token
-            if token is not None and token in seen and again:
-                repeated.add((token, where))
-            elif token is not None:
-                seen.add(token)
             for call in calls(entry).values():
                 made.setdefault(call, set()).add(entry.meta.passes)
-    for call, places in made.items():
-        repeated.update(
-            (call, one) for one in places if any(_repeats(one, other) for other in places)
-        )
-    return frozenset(repeated)
+    repeated = frozenset(
+        (call, one)
+        for call, places in made.items()
+        for one in places
+        if any(_repeats(one, other) for other in places)
+    )
+    return [(without(nodes, where, repeated), where) for nodes, where in found], repeated
 
 
 def _repeats(passes: str, others: str) -> bool:
@@ -77,13 +69,13 @@ def _repeats(passes: str, others: str) -> bool:
 def all_calls(found: Sequence[Found]) -> frozenset[Any]:
     """List the `log` calls that a program makes."""
     return frozenset(
-        call for one in found for entry in entries(one.nodes) for call in calls(entry).values()
+        call for nodes, _ in found for entry in entries(nodes) for call in calls(entry).values()
     )
 
 
 def without(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Nodes:
     """Leave out what is a repetition."""
-    return tuple(_kept(nodes, where, repeated)) if repeated else nodes
+    return tuple(_kept(nodes, where, repeated)) if repeated or where.again else nodes
 
 
 def _kept(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Iterator[Entry | Loop]:
@@ -95,7 +87,7 @@ def _kept(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Iterator[Entr
             continue
         passes = node.meta.passes
         again = [key for key, call in calls(node).items() if (call, passes) in repeated]
-        if (node.meta.token, where) in repeated or len(again) == len(node.data):
+        if (node.meta.stays and where.again) or len(again) == len(node.data):
             continue
         data = {key: value for key, value in node.data.items() if key not in again}
         yield node.replace(data=data) if again else node

@@ -30,6 +30,7 @@ def _shard_map(
     construct = ShardMap.of(eqn)
     mesh, check_vma = construct.mesh, construct.check_vma
     inside = dataclasses.replace(where, path=())  # A loop around it runs alike on all devices.
+    collect = Collect(meaning.repeated)
 
     def mapped(body: Callable[..., Any], out_specs: Any) -> Any:
         return jax.shard_map(
@@ -47,7 +48,7 @@ def _shard_map(
         return construct.axes
 
     def body(*args: Any) -> tuple[list[Any], Nodes]:
-        outs, _, nodes = interpret(construct.programs[0], args, (), Collect(), inside)
+        outs, _, nodes = interpret(construct.programs[0], args, (), collect, inside)
         return outs, map_entries(per_device, nodes)
 
     def per_device(entry: Entry) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from .._jax.anatomy import Checkpoint, ShardMap, anatomy
+from .._jax.anatomy import ShardMap, anatomy
 from .._jax.primitives import Jaxpr, open_jaxpr
 from .._log.primitive import log_p, logged
 from .counts import logs
@@ -14,14 +14,14 @@ from .places import Where, programs_at
 from .repetitions import Found, marked
 
 
-def survey(jaxpr: Jaxpr, where: Where = Where(), again: bool = False) -> list[Found]:  # noqa: B008
-    """List what a program logs, in program order."""
+def survey(jaxpr: Jaxpr, where: Where = Where()) -> list[Found]:  # noqa: B008
+    """List what a program logs, in program order, repetitions included."""
     found: list[Found] = []
     for eqn in open_jaxpr(jaxpr)[0].eqns:
         construct = anatomy(eqn) if logs(eqn) else None
         here = where.inside(eqn)
         if eqn.primitive is log_p:
-            found.append(Found(marked(logged(eqn), here), here, again))
+            found.append((marked(logged(eqn), here), here))
         elif isinstance(construct, ShardMap):
             # What comes out depends on how the values differ between devices.
             nodes = jax.eval_shape(
@@ -30,10 +30,9 @@ def survey(jaxpr: Jaxpr, where: Where = Where(), again: bool = False) -> list[Fo
                 )[2],
                 *(atom.aval for atom in eqn.invars),
             )
-            found.append(Found(nodes, here, again))
+            found.append((nodes, here))
         elif construct is not None:
-            second = isinstance(construct, Checkpoint) and construct.is_repeated
             for program, place in programs_at(eqn, here):
-                found += survey(program, place, again or second)
+                found += survey(program, place)
         where = where.after([eqn])
     return found

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import Cond, While, filtered_primitives, ignore_filtered
+from .._jax.anatomy import Checkpoint, Cond, While, filtered_primitives, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
     Primitive,
@@ -56,6 +55,8 @@ from .survey import survey
 class _Masked(Meaning):
     """Leaves entries where they are; they happen only if the state, a flag, is true."""
 
+    in_place = True
+
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
         emit(masked(nodes, state))
@@ -69,17 +70,19 @@ class _Outside(Meaning):
     are tied to the state, a counter.
     """
 
+    linearizes = True
+
     def __init__(self, program: Jaxpr) -> None:
         self._stay = any(
-            where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
-            for nodes, where, _ in survey(program)
+            where.unbounded or any(entry.meta.stays for entry in entries(nodes))
+            for nodes, where in survey(program)
         )
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         if not self._stay:
             return relabelled(nodes, where), state
         nodes, _ = lax.optimization_barrier((nodes, state))
-        emit(map_entries(_with_token, nodes))
+        emit(map_entries(_staying, nodes))
         return (), state
 
     def iterated(self, state: State, where: Where) -> State:
@@ -87,13 +90,8 @@ class _Outside(Meaning):
         return state + 1
 
 
-def _with_token(entry: Entry) -> Entry:
-    if entry.meta.token is not None:
-        return entry
-    return entry.replace(meta=dataclasses.replace(entry.meta, token=next(_tokens)))
-
-
-_tokens = itertools.count()
+def _staying(entry: Entry) -> Entry:
+    return entry.replace(meta=dataclasses.replace(entry.meta, stays=True))
 
 
 def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,19 +242,37 @@ def _split_while(rule: Callable[..., Any]) -> Callable[..., Any]:
         with tracing.with_parent_trace(trace):
             rules[while_p](eqn, rule_tables.known_or_zero(tracers), (), _Here(), Where())
         with tracing.with_trace(trace):
-            outs, _, _ = rules[while_p](eqn, list(tracers), (), Silent(), Where())
+            outs, _, _ = rules[while_p](eqn, list(tracers), (), _Gone(), Where())
         return outs
 
     return partial_eval
 
 
+class _Gone(Silent):
+    linearizes = True
+
+
 class _Here(Meaning):
     """Leaves entries where they are."""
+
+    linearizes = True
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
         emit(nodes)
         return (), state
+
+
+def _run_again(run: Callable[..., Any]) -> Callable[..., Any]:
+    def impl(*args: Any, **params: Any) -> Any:
+        eqn = equation(remat_p, params)
+        if not (Checkpoint.of(eqn).is_repeated and claimed_logs(eqn)):
+            return run(*args, **params)
+        # JAX would run what is inside by itself, where nothing says that it is a repetition.
+        outs, _, _ = rules[remat_p](eqn, list(args), (), _Here(), Where())
+        return outs
+
+    return impl
 
 
 def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
@@ -268,9 +284,10 @@ def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 rule_tables.wrap_batching(cond_p, _batch_cond)
 rule_tables.wrap_batching(while_p, _batch_while)
 rule_tables.wrap_partial_eval(while_p, _split_while)
+rule_tables.wrap_impl(remat_p, _run_again)
 for _primitive in (scan_p, remat_p):
     rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_outside, _primitive), logs)
 # Entries that are claimed are compiled by the outermost of these that they are in.
-for _primitive in (jit_p, scan_p, while_p, shard_map_p):
+for _primitive in (jit_p, scan_p, while_p, shard_map_p, remat_p):
     rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)
 tracing.wrap_rehearsals(lambda: listening(False))
