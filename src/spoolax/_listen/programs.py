@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from .._jax import tracing
-from .._jax.anatomy import Jit, anatomy, trace_filtered
+from .._jax.anatomy import Jit, anatomy
+from .._jax.filtered import trace_filtered
 from .._jax.primitives import Jaxpr, open_jaxpr, static_arguments
 from .._log.primitive import listening
 from .._walk.transformations import wrap_filtered

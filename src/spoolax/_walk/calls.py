@@ -15,7 +15,8 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from .._jax import arrays, derivatives, tracing
-from .._jax.anatomy import Anatomy, Call, Checkpoint, Filtered, Jit, LinearSolve, ignore_filtered
+from .._jax.anatomy import Anatomy, Call, Checkpoint, Jit, LinearSolve
+from .._jax.filtered import Filtered, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
     JaxprEqn,

@@ -6,7 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._jax.anatomy import programs_in, trace_filtered_if
+from .._jax.anatomy import programs_in
+from .._jax.filtered import trace_filtered_if
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
 from .._log.primitive import listeners_of, listening, log_p, logged
 

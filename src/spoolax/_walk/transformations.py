@@ -28,7 +28,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import Checkpoint, Cond, While, filtered_primitives, ignore_filtered
+from .._jax.anatomy import Checkpoint, Cond, While
+from .._jax.filtered import filtered_primitives, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
     Primitive,
