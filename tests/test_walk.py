@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import spoolax
-from spoolax._jax import anatomy
+from spoolax._jax import anatomy, filtered
 from spoolax._listen.options import Options, OptionsDict
 from spoolax._walk.counts import Count, loops
 from spoolax._walk.interpret import rules
@@ -21,7 +21,7 @@ SOURCE = Path(spoolax.__file__).parent
 
 
 def test_every_rule_has_an_anatomy():
-    assert set(rules) == {*anatomy._ANATOMIES, anatomy.Filtered}
+    assert set(rules) == {*anatomy._ANATOMIES, filtered.Filtered}
 
 
 def test_parameters_of_jax_are_read_in_one_place():

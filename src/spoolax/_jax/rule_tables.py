@@ -15,7 +15,7 @@ from jax._src.interpreters import partial_eval as pe
 from ..errors import UnsupportedError
 from .anatomy import While
 from .arrays import zeros
-from .primitives import Jaxpr, Primitive, equation, split, while_p
+from .primitives import Jaxpr, Primitive, equation, remat_p, split, while_p
 from .tracing import trace
 
 
@@ -145,9 +145,41 @@ def lower_evaluated(
     return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
 
 
-def wrap_impl(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
-    """Put `wrap(impl)` in the place of what runs `primitive` outside of any trace."""
-    primitive.def_impl(wrap(primitive.impl))
+def wrap_repetition(wants: Callable[[Any], Any], change: Callable[[Jaxpr, Jaxpr], Jaxpr]) -> None:
+    """Change what checkpointed functions that are wanted run again, when they are linearized.
+
+    `change(known, again)` returns a program like the second. The first is what runs at once.
+    """
+    table, in_jaxprs = pe.custom_partial_eval_rules, pe.partial_eval_jaxpr_custom_rules
+    split_traced, split_equation = table[remat_p], in_jaxprs[remat_p]
+
+    def changed(known: Jaxpr, params: dict[str, Any]) -> dict[str, Any]:
+        closed = change(known, params["jaxpr"])
+        assert not closed.consts, "there were none before"
+        return {"params": {**params, "jaxpr": closed.jaxpr}, "effects": closed.effects}
+
+    def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
+        outs = split_traced(trace, *tracers, **params)
+        recipes = [t.recipe for t in outs if isinstance(t, pe.JaxprTracer) and not t.is_known()]
+        if recipes and wants(equation(remat_p, params)):
+            unknown = [not t.is_known() for t in tracers]
+            policy = params["policy"] or jax.checkpoint_policies.nothing_saveable
+            known, *_ = pe.partial_eval_jaxpr_custom(
+                params["jaxpr"], unknown, [True] * len(unknown), False, False, policy
+            )
+            recipe = recipes[0]._replace(**changed(known, recipes[0].params))
+            for t in outs:
+                if isinstance(t, pe.JaxprTracer) and t.recipe is recipes[0]:
+                    t.recipe = recipe
+        return outs
+
+    def partial_eval_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+        known, again, *rest = split_equation(saveable, unknown, instantiated, eqn)
+        if wants(eqn):
+            again = again.replace(**changed(known.params["jaxpr"], again.params))
+        return known, again, *rest
+
+    table[remat_p], in_jaxprs[remat_p] = partial_eval, partial_eval_equation
 
 
 def known_parts(params: dict[str, Any], unknown: Sequence[bool]) -> list[Jaxpr]:

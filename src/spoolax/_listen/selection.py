@@ -3,34 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 
-from .._log.entry import Entry, Loop, Node, Nodes, map_entries
+from .._log.entry import Entry, Nodes, map_entries, restrict
 from .._log.primitive import listening
 from .options import Options
-
-
-def restrict(nodes: Sequence[Node], wanted: Callable[[str, Entry], bool]) -> Nodes:
-    """Keep only some keys of entries, and only entries with keys left."""
-
-    def keys(entry: Entry) -> Entry:
-        return entry.replace(
-            data={key: value for key, value in entry.data.items() if wanted(key, entry)}
-        )
-
-    return _pruned(map_entries(keys, nodes))
-
-
-def _pruned(nodes: Sequence[Node]) -> Nodes:
-    kept: list[Node] = []
-    for node in nodes:
-        if isinstance(node, Loop):
-            node = Loop(_pruned(node.body), node.label)
-            if node.body:
-                kept.append(node)
-        elif node.data:
-            kept.append(node)
-    return tuple(kept)
 
 
 def is_heard(entry: Entry) -> bool:

@@ -38,9 +38,9 @@ class Meta:
     explicit: bool = False
     times: tuple[int, ...] = ()
     lanes: tuple[int, ...] = ()
-    # It is in a function that is being differentiated, and cannot be taken out of it. If that is
-    # checkpointed, the backward pass runs it again, with its logs.
-    stays: bool = dataclasses.field(default=False, compare=False)
+    # It cannot be taken out of a function that is being differentiated. If that is checkpointed,
+    # and split into what is known and what runs again, this tells which entries are in both.
+    token: int | None = dataclasses.field(default=None, compare=False)
     # Who has claimed it, and whether others may have it too.
     listeners: tuple[Listener, ...] = ()
     taken: bool = False
@@ -111,6 +111,29 @@ def map_entries(change: Callable[[Entry], Entry], nodes: Sequence[Node]) -> Node
         else Loop(map_entries(change, node.body), node.label)
         for node in nodes
     )
+
+
+def restrict(nodes: Sequence[Node], wanted: Callable[[str, Entry], bool]) -> Nodes:
+    """Keep only some keys of entries, and only entries with keys left."""
+
+    def keys(entry: Entry) -> Entry:
+        return entry.replace(
+            data={key: value for key, value in entry.data.items() if wanted(key, entry)}
+        )
+
+    return _pruned(map_entries(keys, nodes))
+
+
+def _pruned(nodes: Sequence[Node]) -> Nodes:
+    kept: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            node = Loop(_pruned(node.body), node.label)
+            if node.body:
+                kept.append(node)
+        elif node.data:
+            kept.append(node)
+    return tuple(kept)
 
 
 def entries(nodes: Sequence[Node]) -> list[Entry]:

@@ -12,9 +12,8 @@ import numpy as np
 
 from .._jax import arrays
 from .._listen.keys import Key
-from .._listen.selection import restrict
 from .._listen.windows import KeyEntry, unraw
-from .._log.entry import Entry, Node, Nodes, mask_for, widen
+from .._log.entry import Entry, Node, Nodes, mask_for, restrict, widen
 from .._logdict.logdict import LogDict, from_series
 from .._logdict.series import Series
 from .collect import STAMP, Result

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._listen.selection import is_heard, left_over, restrict
+from .._listen.selection import is_heard, left_over
 from .._listen.windows import (
     KeyEntry,
     Windows,
@@ -21,7 +21,7 @@ from .._listen.windows import (
     unraw,
     without_time,
 )
-from .._log.entry import Entry, Nodes, entries, map_entries
+from .._log.entry import Entry, Nodes, entries, map_entries, restrict
 from .._log.primitive import emit
 from .._walk.meaning import Meaning
 from .._walk.places import Where

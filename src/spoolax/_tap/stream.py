@@ -28,9 +28,8 @@ from .._jax.host_call import host_call, tell_host
 from .._jax.primitives import Jaxpr, JaxprEqn, shard_map_p
 from .._listen.keys import keys_of
 from .._listen.options import Options
-from .._listen.selection import restrict
 from .._listen.windows import Windows, WindowState
-from .._log.entry import Entry, Nodes, entries, map_entries
+from .._log.entry import Entry, Nodes, entries, map_entries, restrict
 from .._log.primitive import log_p, logged
 from .._walk.counts import Count, host_calls, is_loop, logs
 from .._walk.interpret import interpret

@@ -18,9 +18,9 @@ import numpy as np
 from .._jax import arrays
 from .._jax.primitives import Jaxpr
 from .._listen.programs import Program
-from .._listen.selection import left_over, restrict
+from .._listen.selection import left_over
 from .._listen.silence import warn_of_silence
-from .._log.entry import Entry, Nodes, map_entries
+from .._log.entry import Entry, Nodes, map_entries, restrict
 from .._log.primitive import emit
 from .._walk.interpret import interpret
 from .._walk.meaning import Meaning, State

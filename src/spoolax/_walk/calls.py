@@ -34,7 +34,7 @@ from .._jax.primitives import (
 from .._log.primitive import listening, repeating
 from .interpret import interpret, rule_for
 from .meaning import Meaning, Outcome, Silent, State
-from .places import Where, programs_at
+from .places import Where
 from .repetitions import all_calls
 from .survey import survey
 
@@ -73,15 +73,14 @@ def _remat(
 ) -> Outcome:
     checkpoint = Checkpoint.of(eqn)
     prevent_cse = checkpoint.prevent_cse
-    ((program, inside),) = programs_at(eqn, where)
     if checkpoint.is_repeated and not meaning.linearizes:
         # The backward pass of a checkpointed function. Its inputs pass a barrier, or XLA would
         # share the recomputation with the forward pass and save no memory.
         args = lax.optimization_barrier(invals) if prevent_cse else invals
-        return interpret(program, args, state, meaning, inside)
+        return interpret(checkpoint.function, args, state, meaning, where)
 
     def call(state: State, *args: Any) -> Outcome:
-        return interpret(program, args, state, meaning, inside)
+        return interpret(checkpoint.function, args, state, meaning, where)
 
     if isinstance(prevent_cse, tuple):
         prevent_cse = any(prevent_cse)

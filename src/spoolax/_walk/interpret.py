@@ -96,7 +96,7 @@ def interpret(
                 nodes, state = (), meaning.commit(nodes, state, here)
             if eqn.primitive is log_p:
                 given = marked(logged(eqn, [jnp.asarray(x) for x in invals]), here)
-                given = without(given, here, meaning.repeated)
+                given = without(given, meaning.repeated)
                 made, state = meaning.log(given, state, here) if given else ((), state)
             else:
                 with tracing.at_source(eqn), eqn.ctx.manager:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from .._jax import tracing
-from .._jax.anatomy import Checkpoint, Cond, Scan, While, anatomy
+from .._jax.anatomy import Cond, Scan, While, anatomy
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
 from .counts import loops
 
@@ -31,7 +31,6 @@ class Where:
     ordinal: int = 0
     conditional: bool = False
     passes: str = ""  # The passes of derivatives that we are in, as `tracing.passes` has them.
-    again: bool = False  # We are in the backward pass of a checkpointed function.
     # The equations that we are in, by number. It tells apart places between the same two loops.
     spot: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
@@ -75,8 +74,6 @@ def programs_at(eqn: JaxprEqn, where: Where) -> list[tuple[Jaxpr, Where]]:
         where = where.enter("while", None)
     elif isinstance(found, Cond):
         where = dataclasses.replace(where, conditional=True)
-    elif isinstance(found, Checkpoint):
-        where = dataclasses.replace(where, again=where.again or found.is_repeated)
     placed = []
     for number, program in enumerate(found.programs):
         placed.append((program, where.at(number) if numbered else where))

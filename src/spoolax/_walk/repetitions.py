@@ -1,24 +1,19 @@
 """Entries that are logged again when the backward pass runs a part of the forward pass again.
 
-JAX runs checkpointed functions again, and derivative rules may do the same with anything: the
-backward rule of equinox's checkpointed loop runs the body of the loop. A `log` call in a backward
-pass is such a repetition
-
-- if it was left in a function that is differentiated, and is in the backward pass of a
-  checkpointed function now;
-- if the same call, with the same key, tags and types, is made outside of backward passes too, or,
-  where there are derivatives of derivatives, in the forward pass that belongs to it.
-
-All others are what only the backward pass does; they are marked.
+Derivative rules may run anything again: the backward rule of equinox's checkpointed loop runs the
+body of the loop. A `log` call in a backward pass is such a repetition if the same call, with the
+same key, tags and types, is made outside of backward passes too, or, where there are derivatives of
+derivatives, in the forward pass that belongs to it. All others are what only the backward pass
+does; they are marked. (What JAX itself runs again, `transformations.py` makes silent.)
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from .._log.entry import Entry, Loop, Nodes, calls, entries, map_entries
+from .._log.entry import Entry, Nodes, calls, entries, map_entries, restrict
 from .places import Where
 
 # Something that a program logs, by type, and where.
@@ -51,7 +46,7 @@ def once(found: Sequence[Found]) -> tuple[list[Found], frozenset[Any]]:
         for one in places
         if any(_repeats(one, other) for other in places)
     )
-    return [(without(nodes, where, repeated), where) for nodes, where in found], repeated
+    return [(without(nodes, repeated), where) for nodes, where in found], repeated
 
 
 def _repeats(passes: str, others: str) -> bool:
@@ -73,21 +68,10 @@ def all_calls(found: Sequence[Found]) -> frozenset[Any]:
     )
 
 
-def without(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Nodes:
+def without(nodes: Nodes, repeated: frozenset[Any]) -> Nodes:
     """Leave out what is a repetition."""
-    return tuple(_kept(nodes, where, repeated)) if repeated or where.again else nodes
 
+    def is_new(key: str, entry: Entry) -> bool:
+        return (calls(entry).get(key), entry.meta.passes) not in repeated
 
-def _kept(nodes: Nodes, where: Where, repeated: frozenset[Any]) -> Iterator[Entry | Loop]:
-    for node in nodes:
-        if isinstance(node, Loop):
-            body = tuple(_kept(node.body, where, repeated))
-            if body:
-                yield Loop(body, node.label)
-            continue
-        passes = node.meta.passes
-        again = [key for key, call in calls(node).items() if (call, passes) in repeated]
-        if (node.meta.stays and where.again) or len(again) == len(node.data):
-            continue
-        data = {key: value for key, value in node.data.items() if key not in again}
-        yield node.replace(data=data) if again else node
+    return restrict(nodes, is_new) if repeated else nodes

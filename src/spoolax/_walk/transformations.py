@@ -10,7 +10,8 @@ log, and hand everything else through:
   outputs, which differentiation leaves alone, and are logged after it;
 - a while loop has no fixed number of outputs. Its entries stay inside, tied to a counter that
   changes with every iteration around them, so that nothing can be hoisted; and where partial
-  evaluation splits the loop in two, they are logged in one run of their own.
+  evaluation splits the loop in two, they are logged in one run of their own; what a checkpointed
+  function runs again is silent.
 
 When JAX compiles a construct with entries that a `tap` inside it has claimed, that tap compiles
 it instead.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +30,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax import rule_tables, tracing
-from .._jax.anatomy import Checkpoint, Cond, While
+from .._jax.anatomy import Cond, While
 from .._jax.filtered import filtered_primitives, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
@@ -43,7 +45,7 @@ from .._jax.primitives import (
     split,
     while_p,
 )
-from .._log.entry import Entry, Nodes, entries, map_entries, masked
+from .._log.entry import Entry, Nodes, entries, map_entries, masked, restrict
 from .._log.primitive import emit, listening
 from .counts import claimed_logs, logs, loops
 from .interpret import interpret, logged_in, rules
@@ -75,7 +77,7 @@ class _Outside(Meaning):
 
     def __init__(self, program: Jaxpr) -> None:
         self._stay = any(
-            where.unbounded or any(entry.meta.stays for entry in entries(nodes))
+            where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
             for nodes, where in survey(program)
         )
 
@@ -83,7 +85,7 @@ class _Outside(Meaning):
         if not self._stay:
             return relabelled(nodes, where), state
         nodes, _ = lax.optimization_barrier((nodes, state))
-        emit(map_entries(_staying, nodes))
+        emit(map_entries(_with_token, nodes))
         return (), state
 
     def iterated(self, state: State, where: Where) -> State:
@@ -91,8 +93,13 @@ class _Outside(Meaning):
         return state + 1
 
 
-def _staying(entry: Entry) -> Entry:
-    return entry.replace(meta=dataclasses.replace(entry.meta, stays=True))
+def _with_token(entry: Entry) -> Entry:
+    if entry.meta.token is not None:
+        return entry
+    return entry.replace(meta=dataclasses.replace(entry.meta, token=next(_tokens)))
+
+
+_tokens = itertools.count()
 
 
 def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,16 +271,27 @@ class _Here(Meaning):
         return (), state
 
 
-def _run_again(run: Callable[..., Any]) -> Callable[..., Any]:
-    def impl(*args: Any, **params: Any) -> Any:
-        eqn = equation(remat_p, params)
-        if not (Checkpoint.of(eqn).is_repeated and claimed_logs(eqn)):
-            return run(*args, **params)
-        # JAX would run what is inside by itself, where nothing says that it is a repetition.
-        outs, _, _ = rules[remat_p](eqn, list(args), (), _Here(), Where())
+def _without(known: Jaxpr, again: Jaxpr) -> Jaxpr:
+    """The second program, without the entries that are in the first one as well."""
+    tokens = {entry.meta.token for entry in logged_in(known)} - {None}
+    types = [var.aval for var in again.invars]
+
+    def rest(*args: Any) -> list[Any]:
+        outs, _, _ = interpret(again, args, (), _Except(tokens), Where())
         return outs
 
-    return impl
+    return tracing.trace(rest, types)
+
+
+class _Except(_Here):
+    """Leaves entries where they are, except those with some tokens."""
+
+    def __init__(self, tokens: set[Any]) -> None:
+        self._tokens = tokens
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        others = restrict(nodes, lambda key, entry: entry.meta.token not in self._tokens)
+        return super().log(others, state, where)
 
 
 def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
@@ -285,10 +303,10 @@ def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 rule_tables.wrap_batching(cond_p, _batch_cond)
 rule_tables.wrap_batching(while_p, _batch_while)
 rule_tables.wrap_partial_eval(while_p, _split_while)
-rule_tables.wrap_impl(remat_p, _run_again)
+rule_tables.wrap_repetition(logs, _without)
 for _primitive in (scan_p, remat_p):
     rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_outside, _primitive), logs)
 # Entries that are claimed are compiled by the outermost of these that they are in.
-for _primitive in (jit_p, scan_p, while_p, shard_map_p, remat_p):
+for _primitive in (jit_p, scan_p, while_p, shard_map_p):
     rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)
 tracing.wrap_rehearsals(lambda: listening(False))

@@ -14,8 +14,8 @@ import jax
 
 from .._jax.anatomy import Call, Cond, anatomy, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn
-from .._listen.selection import is_heard, restrict
-from .._log.entry import Nodes
+from .._listen.selection import is_heard
+from .._log.entry import Nodes, restrict
 from .._log.primitive import emit, log_p
 from .._tap.streamed import Streamed
 from .._walk.counts import Count, is_loop
