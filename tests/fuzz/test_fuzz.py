@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fuzz.checks import LISTENERS, check, check_watch
 from fuzz.found import FOUND
-from fuzz.grammar import NOT_YET, SPOOL, TAP, options, programs
+from fuzz.grammar import SPOOL, TAP, WATCH, options, programs
 
 COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, always the same.
 
@@ -26,8 +26,11 @@ SETTINGS = settings(
 def test_random_programs_log_what_plain_python_logs(listener):
     """Exactly the entries that happened, once, in order, with the output unchanged."""
 
+    drawn = programs(always=("tap",) if listener == "nobody" else ())
+    how = {} if listener == "nobody" else SPOOL if "spool" in listener else TAP
+
     @SETTINGS
-    @given(programs(), options(SPOOL if "spool" in listener else TAP), st.booleans())
+    @given(drawn, options(how), st.booleans())
     def logs_the_same(program, options, donated):
         check(program, listener, options, donated)
 
@@ -35,10 +38,10 @@ def test_random_programs_log_what_plain_python_logs(listener):
 
 
 @SETTINGS
-@given(programs(leave_out=(*NOT_YET, "spool", "tap")))
-def test_random_programs_are_watched(program):
+@given(programs(leave_out=("spool", "tap")), options(WATCH))
+def test_random_programs_are_watched(program, options):
     """Their outputs are the same, and the carries of loops are what plain Python says."""
-    check_watch(program)
+    check_watch(program, options)
 
 
 @pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)"])
