@@ -23,5 +23,8 @@ FOUND = {
     "logs of devices in while loops": program(
         Node("while_loop", 1, (Node("shard_map", 0, (LOG,)),))
     ),
+    "devices outside of lanes": program(
+        Node("vmap", 0, (Node("tap", 0, (Node("shard_map", 0, (LOG,)),)),))
+    ),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
 }
