@@ -28,3 +28,11 @@ FOUND = {
     ),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
 }
+
+# With the options that they need.
+FOUND_WITH = {
+    "windows of scans in branches that are differentiated": (
+        program(Node("grad", 0, (Node("cond", 0, (CONSTANT, Node("scan", 3, (LOG,)))),))),
+        {"interval": 2},
+    ),
+}

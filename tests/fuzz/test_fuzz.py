@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fuzz.checks import LISTENERS, check, check_watch
-from fuzz.found import FOUND
+from fuzz.found import FOUND, FOUND_WITH
 from fuzz.grammar import SPOOL, TAP, WATCH, options, programs
 
 COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, always the same.
@@ -49,3 +49,11 @@ def test_random_programs_are_watched(program, options):
 def test_programs_that_went_wrong(name, listener):
     """Each needs what it is named for."""
     check(FOUND[name], listener)
+
+
+@pytest.mark.parametrize("listener", ["spool", "jit(spool)", "tap", "jit(tap)"])
+@pytest.mark.parametrize("name", FOUND_WITH)
+def test_programs_that_went_wrong_with_options(name, listener):
+    """Each needs what it is named for."""
+    program, options = FOUND_WITH[name]
+    check(program, listener, options)
