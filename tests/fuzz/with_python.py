@@ -452,7 +452,8 @@ class Loop:
 
         def back(g):
             g = pull(g)
-            self.python.counts[self.python.loop_at(self.name)] += 1
+            if not self.python.silent:  # Forward mode has no backward pass.
+                self.python.counts[self.python.loop_at(self.name)] += 1
             return g
 
         return back
