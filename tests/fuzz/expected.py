@@ -9,6 +9,7 @@ REDUCE = {
     "min": lambda xs: np.min(xs, axis=0),
     "max": lambda xs: np.max(xs, axis=0),
     "mean": lambda xs: np.mean(np.asarray(xs, np.float64), axis=0),
+    "std": lambda xs: np.std(np.asarray(xs, np.float64), axis=0),
     "first": lambda xs: xs[0],
     "last": lambda xs: xs[-1],
 }

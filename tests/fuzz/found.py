@@ -23,5 +23,16 @@ FOUND = {
     "logs of devices in while loops": program(
         Node("while_loop", 1, (Node("shard_map", 0, (LOG,)),))
     ),
+    "devices outside of lanes": program(
+        Node("vmap", 0, (Node("tap", 0, (Node("shard_map", 0, (LOG,)),)),))
+    ),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
+}
+
+# With the options that they need.
+FOUND_WITH = {
+    "windows of scans in branches that are differentiated": (
+        program(Node("grad", 0, (Node("cond", 0, (CONSTANT, Node("scan", 3, (LOG,)))),))),
+        {"interval": 2},
+    ),
 }

@@ -2,6 +2,7 @@
 
 A program works on an array `x` of small whole numbers, so that no result is ever rounded. It is
 piecewise linear and works on each number by itself, so that its derivatives are whole numbers too.
+They depend on `x`, so that backward passes need what the forward pass has computed.
 To add a construct, name it here, and say what it does in `with_jax` and in `with_python`.
 """
 
@@ -49,6 +50,8 @@ LEAVES = (
     "log_grad",
     "add",
     "flip",
+    "turn",
+    "turn",
 )
 WRAPPERS = (
     "seq",
@@ -89,11 +92,12 @@ WRAPPERS = (
     "tap",
 )
 
-NOT_YET = ("symbolic_zeros", "recomputation")
 
+def programs(max_leaves=6, leave_out=(), always=()):
+    """Draw a program: a few small trees, deep inside of others.
 
-def programs(max_leaves=6, leave_out=NOT_YET):
-    """Draw a program, without some kinds of nodes: a few small trees, deep inside of others."""
+    Some kinds of nodes can be left out, and some can always be around the trees.
+    """
     leaves = st.sampled_from([kind for kind in LEAVES if kind not in leave_out])
     wrappers = st.sampled_from([kind for kind in WRAPPERS if kind not in leave_out])
     numbers = st.sampled_from([1, 2, 3, 0])
@@ -111,8 +115,15 @@ def programs(max_leaves=6, leave_out=NOT_YET):
         return program(*body)
 
     around = st.lists(st.tuples(wrappers, numbers), min_size=1, max_size=4)
+    for kind in always:
+        more = st.tuples(st.integers(0, 4), st.tuples(st.just(kind), numbers))
+        around = st.builds(lambda nodes, more: with_inserted(nodes, *more), around, more)
     trees = st.recursive(st.builds(Node, leaves, numbers), wrap, max_leaves=max_leaves)
     return st.builds(nested, bodies(trees), around)
+
+
+def with_inserted(items, index, item):
+    return [*items[:index], item, *items[index:]]
 
 
 def fold(old, new):
@@ -123,10 +134,11 @@ def fold(old, new):
 SELECTING = {"argnames": st.sampled_from(["x*", ("*0*", "s*")]), "tags": st.just("t")}
 SHARED = SELECTING | {
     "interval": st.integers(1, 3),
-    "reduce": st.sampled_from(["sum", "min", "max", "mean", "first", "last", fold]),
+    "reduce": st.sampled_from(["sum", "min", "max", "mean", "std", "first", "last", fold]),
     "prefix": st.just("p/"),
 }
 SPOOL = SHARED | {"capacity": st.integers(1, 4), "overflow": st.sampled_from(["first", "thin"])}
+WATCH = {name: SHARED[name] for name in ("interval", "reduce")}
 TAP = SHARED | {"batch": st.just(True)}
 
 
@@ -138,7 +150,9 @@ def options(of):
         limited = not {"interval", "reduce"} <= set(drawn)
         return {k: v for k, v in drawn.items() if limited or k not in ("capacity", "overflow")}
 
-    return st.one_of(st.just({}), st.fixed_dictionaries({}, optional=of).map(possible))
+    names = st.lists(st.sampled_from(sorted(of)), unique=True, max_size=3) if of else st.just(())
+    drawn = names.flatmap(lambda names: st.fixed_dictionaries({name: of[name] for name in names}))
+    return drawn.map(possible)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fuzz.checks import LISTENERS, check, check_watch
-from fuzz.found import FOUND
-from fuzz.grammar import NOT_YET, SPOOL, TAP, options, programs
+from fuzz.found import FOUND, FOUND_WITH
+from fuzz.grammar import SPOOL, TAP, WATCH, options, programs
 
 COUNT = os.environ.get("SPOOLAX_FUZZ")  # How many programs; without it, few, always the same.
 
@@ -26,8 +26,11 @@ SETTINGS = settings(
 def test_random_programs_log_what_plain_python_logs(listener):
     """Exactly the entries that happened, once, in order, with the output unchanged."""
 
+    drawn = programs(always=("tap",) if listener == "nobody" else ())
+    how = {} if listener == "nobody" else SPOOL if "spool" in listener else TAP
+
     @SETTINGS
-    @given(programs(), options(SPOOL if "spool" in listener else TAP), st.booleans())
+    @given(drawn, options(how), st.booleans())
     def logs_the_same(program, options, donated):
         check(program, listener, options, donated)
 
@@ -35,14 +38,22 @@ def test_random_programs_log_what_plain_python_logs(listener):
 
 
 @SETTINGS
-@given(programs(leave_out=(*NOT_YET, "spool", "tap")))
-def test_random_programs_are_watched(program):
+@given(programs(leave_out=("spool", "tap")), options(WATCH))
+def test_random_programs_are_watched(program, options):
     """Their outputs are the same, and the carries of loops are what plain Python says."""
-    check_watch(program)
+    check_watch(program, options)
 
 
-@pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)"])
+@pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)", "nobody"])
 @pytest.mark.parametrize("name", FOUND)
 def test_programs_that_went_wrong(name, listener):
     """Each needs what it is named for."""
     check(FOUND[name], listener)
+
+
+@pytest.mark.parametrize("listener", ["spool", "jit(spool)", "tap", "jit(tap)"])
+@pytest.mark.parametrize("name", FOUND_WITH)
+def test_programs_that_went_wrong_with_options(name, listener):
+    """Each needs what it is named for."""
+    program, options = FOUND_WITH[name]
+    check(program, listener, options)

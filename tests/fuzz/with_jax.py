@@ -9,7 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
 import spoolax
-from fuzz.grammar import DEVICES, MODULUS, NOT_YET, Around, inner_options, signs
+from fuzz.grammar import DEVICES, MODULUS, Around, inner_options, signs
 
 POLICIES = (
     None,
@@ -37,6 +37,11 @@ def joined(ys):
 def level(x):
     """A whole number that says what branches and loops do. It has no derivative."""
     return lax.stop_gradient(jnp.sum(x)).astype(jnp.int32)
+
+
+def sign(x):
+    """1 for even numbers, and -1 for odd ones: a factor that backward passes need."""
+    return 1 - 2 * jnp.mod(lax.stop_gradient(x), 2)
 
 
 def mesh():
@@ -90,6 +95,8 @@ class Jax:
                 return wrapped(x + number)
             case "flip":
                 return wrapped(number - x)
+            case "turn":
+                return wrapped(x * sign(x))
             case "seq":
                 return body(x)
             case _:
@@ -112,7 +119,8 @@ class Jax:
     def associative_scan(self, node, x, around, body):
         inner = self.body(node.body, around.stopped())
         xs = wrapped(lax.stop_gradient(x)[None] + shifts(node.number + 1, x))
-        return wrapped(x + lax.associative_scan(lambda a, b: inner(wrapped(a + b)), xs)[-1])
+        y = lax.associative_scan(lambda a, b: inner(wrapped(a + b)), xs)[-1]
+        return wrapped(x * sign(y) + y)
 
     def while_loop(self, node, x, around, body, in_test=False):
         if around.sharded:  # It is refused there.
@@ -130,7 +138,7 @@ class Jax:
             return i + 1, inner(x)
 
         _, y = lax.while_loop(test, step, (0, lax.stop_gradient(x)))
-        return wrapped(x + y)
+        return wrapped(x * sign(y) + y)
 
     def test(self, node, x, around, body):
         return self.while_loop(node, x, around, body, in_test=True)
@@ -212,13 +220,13 @@ class Jax:
         def rule(primals, tangents):
             if around.rules_log:
                 spoolax.log({around.key("j", x): primals[0]})
-            return f(*primals), tangents[0]
+            return f(*primals), tangents[0] * sign(primals[0])
 
         return f(x)
 
     def custom_vjp(self, node, x, around, body):
         f = jax.custom_vjp(self.body(node.body, around.stopped()))
-        f.defvjp(lambda x: (f(x), None), lambda _, g: (g,))
+        f.defvjp(lambda x: (f(x), x), lambda x, g: (g * sign(x),))
         return f(x)
 
     def rules(self, node, x, around, body):
@@ -233,11 +241,9 @@ class Jax:
         def backward(x, g):
             if around.rules_log:
                 spoolax.log({around.key("b", x): g + x})
-            if (
-                node.number % 2 and "recomputation" not in NOT_YET
-            ):  # A recomputation, which logs nothing.
+            if node.number % 2:  # A recomputation, which logs nothing.
                 g = g + 0 * inner(x)
-            return (g,)
+            return (g * sign(x),)
 
         f.defvjp(forward, backward)
         return f(x)
@@ -248,9 +254,17 @@ class Jax:
         f = jax.custom_vjp(lambda x, c: inner(x))
 
         def forward(x, c):
-            return wrapped(f(x.value, c.value) + 3 * int(x.perturbed) + int(c.perturbed)), None
+            if around.rules_log:
+                spoolax.log({around.key("r", x.value): x.value})
+            y = f(x.value, c.value)
+            return wrapped(y + 3 * int(x.perturbed) + int(c.perturbed)), x.value
 
-        f.defvjp(forward, lambda _, g: (g, jnp.zeros_like(g)), symbolic_zeros=True)
+        def backward(x, g):
+            if around.rules_log:
+                spoolax.log({around.key("b", x): g + x})
+            return g * sign(x), jnp.zeros_like(g)
+
+        f.defvjp(forward, backward, symbolic_zeros=True)
         return f(x, jnp.ones_like(x))
 
     def spool(self, node, x, around, body):

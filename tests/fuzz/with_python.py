@@ -83,6 +83,11 @@ def level(x):
     return int(np.sum(x))
 
 
+def times_sign(x):
+    """A function that multiplies by 1 where numbers are even, and by -1 where they are odd."""
+    return lambda g: g * (1 - 2 * np.mod(x, 2))
+
+
 def exact(x):
     if np.size(x) and np.max(np.abs(x)) > LARGEST:
         raise TooLargeError
@@ -186,6 +191,9 @@ class Python:
                 return wrapped(x + number), same
             case "flip":
                 return wrapped(number - x), np.negative
+            case "turn":
+                times = times_sign(x)
+                return wrapped(times(x)), times
             case "seq" | "jit" | "checkpoint":
                 return self.body(node.body, x, here)
             case _:
@@ -231,7 +239,8 @@ class Python:
             i += 1
             go_on = goes_on()
             loop.ended(pull, carry=y)
-        return wrapped(x + y), same
+        times = times_sign(y)
+        return wrapped(times(x) + y), times
 
     def test(self, node, x, here):
         return self.while_loop(node, x, here, in_test=True)
@@ -257,7 +266,9 @@ class Python:
             return ys
 
         xs = np.stack([wrapped(x + x.dtype.type(i)) for i in range(node.number + 1)])
-        return wrapped(x + scan(xs)[-1]), same
+        y = scan(xs)[-1]
+        times = times_sign(y)
+        return wrapped(times(x) + y), times
 
     # Branches and calls.
 
@@ -346,12 +357,17 @@ class Python:
     def custom_jvp(self, node, x, here):
         if here.live and here.around.rules_log:
             self.log(here, "j", x, x)
-        return self.body(node.body, x, here.stopped())[0], same
+        return self.body(node.body, x, here.stopped())[0], times_sign(x)
 
     def custom_vjp(self, node, x, here):
-        return self.body(node.body, x, here.stopped())[0], same
+        return self.body(node.body, x, here.stopped())[0], times_sign(x)
 
     def rules(self, node, x, here):
+        back = self.logged_rules(x, here)
+        return self.body(node.body, x, here.stopped())[0], back
+
+    def logged_rules(self, x, here):
+        """Log what the forward rule logs. What is returned does the same for the backward rule."""
         logs = here.live and here.around.rules_log
         if logs:
             self.log(here, "r", x, x)
@@ -359,14 +375,15 @@ class Python:
         def back(g):
             if logs:
                 self.log(here, "b", x, exact(g + x))
-            return g
+            return times_sign(x)(g)
 
-        return self.body(node.body, x, here.stopped())[0], back
+        return back
 
     def symbolic_zeros(self, node, x, here):
+        back = self.logged_rules(x, here)
         y, _ = self.body(node.body, x, here.stopped())
         # The rule calls the function, which is differentiated by the derivative around that.
-        return wrapped(y + 3 * here.around.order * here.live), same
+        return wrapped(y + 3 * here.around.order * here.live), back
 
     # Other listeners.
 
@@ -425,14 +442,18 @@ class Loop:
     def ended(self, pull, carry=None):
         """End an iteration. Its backward pass is an iteration of the loop of the backward pass."""
         if carry is not None:
-            self.python.watched.append((self.here().loops, carry))
+            loop = None, self.name
+            count = self.python.counts[loop]
+            entry = Logged(self.name, (), carry, {}, self.here().loops, loop, count)
+            self.python.watched.append(entry)
         self.count += 1
         self.runs[self.outside.loops] = self.count
         self.python.counts[None, self.name] += 1
 
         def back(g):
             g = pull(g)
-            self.python.counts[self.python.loop_at(self.name)] += 1
+            if not self.python.silent:  # Forward mode has no backward pass.
+                self.python.counts[self.python.loop_at(self.name)] += 1
             return g
 
         return back

@@ -138,17 +138,19 @@ class _Pair:
 def _batched(node: Node, size: int) -> Node:
     if isinstance(node, Loop):
         return Loop(tuple(_batched(child, size) for child in node.body), node.label)
-    front = len(node.meta.times)
+    times, lanes = node.meta.times, node.meta.lanes
+    outer = 1 if node.meta.devices else 0  # Devices stay outside of lanes.
+    place = len(times) + outer
 
-    def lane_first(pair: _Pair) -> Any:
+    def lane_there(pair: _Pair) -> Any:
         if pair.axis is not None:
-            return jnp.moveaxis(pair.value, pair.axis, front)
+            return jnp.moveaxis(pair.value, pair.axis, place)
         shape = jnp.shape(pair.value)
-        widened = jnp.expand_dims(pair.value, front)
-        return jnp.broadcast_to(widened, (*shape[:front], size, *shape[front:]))
+        widened = jnp.expand_dims(pair.value, place)
+        return jnp.broadcast_to(widened, (*shape[:place], size, *shape[place:]))
 
-    meta = dataclasses.replace(node.meta, lanes=(size, *node.meta.lanes))
-    return jax.tree.map(lane_first, node).replace(meta=meta)  # type: ignore[no-any-return]
+    meta = dataclasses.replace(node.meta, lanes=(*lanes[:outer], size, *lanes[outer:]))
+    return jax.tree.map(lane_there, node).replace(meta=meta)  # type: ignore[no-any-return]
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, tree: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from .._jax.anatomy import programs_in
 from .._jax.filtered import trace_filtered_if
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
+from .._log.entry import Loop
 from .._log.primitive import listeners_of, listening, log_p, logged
 
 
@@ -45,6 +46,13 @@ def is_loop(eqn: JaxprEqn) -> bool:
     return eqn.primitive in (scan_p, while_p)
 
 
+def _logs_a_loop(eqn: JaxprEqn) -> bool:
+    """Say whether an equation is a loop that logs, or logs what a loop before it has stacked."""
+    if eqn.primitive is log_p:
+        return any(isinstance(node, Loop) for node in logged(eqn))
+    return is_loop(eqn) and bool(logs(eqn))
+
+
 def _is_claimed(eqn: JaxprEqn) -> bool:
     return eqn.primitive is log_p and bool(listeners_of(logged(eqn)))
 
@@ -54,7 +62,7 @@ _HOST_CALLS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
 loops = Count(is_loop)
 # Not by their effects: some constructs, such as `custom_linear_solve`, do not pass those on.
 logs = Count(lambda eqn: eqn.primitive is log_p)
-logging_loops = Count(lambda eqn: is_loop(eqn) and logs(eqn))
+logging_loops = Count(_logs_a_loop)
 claimed_logs = Count(_is_claimed)
 trace_filtered_if(lambda: listening.value, logs.within)
 host_calls = Count(lambda eqn: str(eqn.primitive) in _HOST_CALLS)
