@@ -95,6 +95,27 @@ def test_lanes_are_lanes_whichever_comes_first(order):
     np.testing.assert_array_equal(logs.step["dx"], [3, 3, 3])
 
 
+@pytest.mark.parametrize("order", ["vmap(grad)", "grad(vmap)"])
+def test_lanes_that_do_not_take_a_branch_log_nothing(order):
+    """Also in branches of branches, and in the backward pass of lanes that come first."""
+
+    def f(x):
+        def marked(x):
+            return jnp.sin(spoolax.log_grad("dx", x, step=3))
+
+        def nested(x):
+            return jax.lax.cond(x < 10.0, marked, lambda x: 3.0 * x, x)
+
+        return jax.lax.cond(x > 0, nested, lambda x: 2.0 * x, x)
+
+    g = jax.vmap(jax.grad(f)) if order == "vmap(grad)" else jax.grad(lambda x: jax.vmap(f)(x).sum())
+    xs = jnp.array([1.0, -1.0, 11.0, 2.0])
+    slopes, logs = spoolax.spool(g)(xs)
+    np.testing.assert_array_equal(slopes, g(xs))
+    assert np.asarray(logs.valid["dx"]).tolist() == [[True, False, False, True]]
+    np.testing.assert_allclose(logs["dx"][0, [0, 3]], np.cos(xs[jnp.array([0, 3])]), rtol=1e-6)
+
+
 def test_it_is_the_identity():
     """To the program, if nobody listens; and to forward mode, if somebody does."""
     assert str(jax.make_jaxpr(lambda x: spoolax.log_grad("x", x))(1.0)) == str(

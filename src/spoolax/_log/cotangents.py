@@ -35,6 +35,7 @@ class _Note:
     tree: Any
     steps: tuple[str, ...]
     meta: Meta
+    masked: bool = False  # After the steps comes a flag: whether, and in which lanes, it happens.
 
 
 def log_grad(
@@ -87,6 +88,14 @@ def log_grad(
     return jax.tree.unflatten(tree, outs)  # type: ignore[no-any-return]
 
 
+def only_if(flag: Any, values: Sequence[Any], note: _Note) -> list[Any]:
+    """Mark values whose cotangents are to be logged only if a flag is true."""
+    if note.masked:
+        *values, before = values
+        flag = flag & before
+    return mark_p.bind(*values, flag, note=dataclasses.replace(note, masked=True))  # type: ignore[no-any-return]
+
+
 def _identity(*values: Any, note: _Note) -> list[Any]:
     return list(values[: note.tree.num_leaves])
 
@@ -122,9 +131,10 @@ def _transpose(cotangents: Sequence[Any], *values: Any, note: _Note) -> list[Any
     count = note.tree.num_leaves
     given = [rule_tables.instantiate(ct) for ct in cotangents]
     if listening.value:
-        steps = dict(zip(note.steps, values[count:], strict=True))
+        steps = dict(zip(note.steps, values[count:], strict=False))
         value = jax.tree.unflatten(note.tree, given)
-        emit((Entry({note.name: value}, steps, None, note.meta),))
+        mask = values[-1] if note.masked else None
+        emit((Entry({note.name: value}, steps, mask, note.meta),))
     return [*given, *[None] * (len(values) - count)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from .._jax.anatomy import programs_in
 from .._jax.filtered import trace_filtered_if
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
+from .._log.cotangents import mark_p
 from .._log.entry import Loop
 from .._log.primitive import listeners_of, listening, log_p, logged
 
@@ -63,6 +64,7 @@ loops = Count(is_loop)
 # Not by their effects: some constructs, such as `custom_linear_solve`, do not pass those on.
 logs = Count(lambda eqn: eqn.primitive is log_p)
 logging_loops = Count(_logs_a_loop)
+marks = Count(lambda eqn: eqn.primitive is mark_p)
 claimed_logs = Count(_is_claimed)
 trace_filtered_if(lambda: listening.value, logs.within)
 host_calls = Count(lambda eqn: str(eqn.primitive) in _HOST_CALLS)

@@ -88,7 +88,7 @@ def interpret(
         invals = [read(atom) for atom in eqn.invars]
         outs: Sequence[Any] = ()
         if not meaning.enters(eqn):
-            outs = tracing.bind(eqn, invals)
+            outs = meaning.run(eqn, invals, state)
             meaning.ran(eqn, outs, where.at(number))
         else:
             here = where.at(number).inside(eqn)

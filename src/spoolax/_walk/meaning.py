@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from .._jax import tracing
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._log.entry import Nodes, entries
 from ..errors import UnsupportedError
@@ -52,6 +53,11 @@ class Meaning:
     def enters(self, eqn: JaxprEqn) -> bool:
         """Say whether to look into an equation. The others run unchanged."""
         return bool(logs(eqn))
+
+    def run(self, eqn: JaxprEqn, invals: Sequence[Any], state: State) -> list[Any]:
+        """Run an equation that is not looked into."""
+        del state
+        return tracing.bind(eqn, invals)
 
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
         """An equation ran unchanged."""

@@ -34,6 +34,7 @@ from .._jax.anatomy import Cond, While
 from .._jax.filtered import filtered_primitives, ignore_filtered
 from .._jax.primitives import (
     Jaxpr,
+    JaxprEqn,
     Primitive,
     cond_p,
     equation,
@@ -45,9 +46,10 @@ from .._jax.primitives import (
     split,
     while_p,
 )
+from .._log.cotangents import mark_p, only_if
 from .._log.entry import Entry, Nodes, entries, map_entries, masked, restrict
 from .._log.primitive import emit, listening
-from .counts import claimed_logs, logs, loops
+from .counts import claimed_logs, logs, loops, marks
 from .interpret import interpret, logged_in, rules
 from .labels import counted_back, relabelled
 from .meaning import Meaning, Silent, State
@@ -60,10 +62,23 @@ class _Masked(Meaning):
 
     in_place = True
 
+    def enters(self, eqn: JaxprEqn) -> bool:
+        return _can_log(eqn) and eqn.primitive is not mark_p
+
+    def run(self, eqn: JaxprEqn, invals: Sequence[Any], state: State) -> list[Any]:
+        if eqn.primitive is mark_p:
+            return only_if(state, invals, **eqn.params)
+        return super().run(eqn, invals, state)
+
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
         emit(masked(nodes, state))
         return (), state
+
+
+def _can_log(eqn: JaxprEqn) -> bool:
+    """Say whether an equation logs, or would in the backward pass."""
+    return bool(logs(eqn) or marks(eqn))
 
 
 class _Outside(Meaning):
@@ -105,8 +120,9 @@ _tokens = itertools.count()
 def _batch_cond(rule: Callable[..., Any]) -> Callable[..., Any]:
     def batch(axis_data: Any, args: Any, dims: Any, **params: Any) -> Any:
         index, *operands = args
-        branches = Cond.of(equation(cond_p, params)).programs
-        if dims[0] is None or not any(map(logs.within, branches)):
+        eqn = equation(cond_p, params)
+        branches = Cond.of(eqn).programs
+        if dims[0] is None or not _can_log(eqn):
             return rule(axis_data, args, dims, **params)
 
         def known(number: int) -> Any:
@@ -131,7 +147,7 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     def batch(axis_data: Any, args: Any, dims: Any, **params: Any) -> Any:
         eqn = equation(while_p, params)
         loop = While.of(eqn)
-        if loop.is_batched or not logs(eqn):
+        if loop.is_batched or not _can_log(eqn):
             return rule(axis_data, args, dims, **params)
         n_test, n_consts = loop.test_consts, loop.test_consts + loop.body_consts
         selection = loop.selection
