@@ -4,6 +4,7 @@ With `interrupts`, Ctrl-C is pressed once a program has logged a little; with a 
 this is one of two processes that share a program.
 """
 
+import asyncio
 import json
 import os
 import pathlib
@@ -143,6 +144,31 @@ def interrupts(path):
     begun = time.monotonic()
     results["while entries wait"] = outcome(interrupted_twice), time.monotonic() - begun < 30
     timer.join()
+
+    callback, endings = PressesAt(100), {}
+
+    async def ends(name, coroutine):
+        try:
+            await coroutine
+        except BaseException as error:
+            endings[name] = type(error).__name__
+            raise
+
+    async def tapped():
+        spoolax.tap(forever, callback)(x)
+
+    async def main():
+        waiting = asyncio.create_task(ends("another task", asyncio.sleep(600)))
+        await asyncio.sleep(0)
+        await ends("the task", tapped())
+        await waiting
+
+    results["asyncio.run"] = (
+        outcome(asyncio.run, main()),
+        endings == {"the task": "KeyboardInterrupt", "another task": "CancelledError"}
+        and len(callback.seen) > 100,
+    )
+    spoolax.flush()
 
     # It is as it was before.
     results["handler"] = signal.getsignal(signal.SIGINT).__name__, signal.set_wakeup_fd(-1) == -1

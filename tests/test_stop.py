@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_program_at_its_next_call(tmp_path):
     """With `KeyboardInterrupt`, and everything that was logged until then in its place."""
     results = result(run("interrupts", tmp_path / "log.jsonl"))
     assert results.pop("handler") == ["default_int_handler", True]
-    assert len(results) == 8
+    assert len(results) == 9
     assert results == {name: ["KeyboardInterrupt", True] for name in results}
 
 
