@@ -26,6 +26,9 @@ from .._jax.arrays import is_ready
 from .._jax.host_call import in_host_call
 
 NAP = 0.01
+# Whoever waits for arrays of JAX is interrupted within a fraction of a second. By then, a program
+# that was left running must not have failed, or they would get that error first.
+GRACE = 1.0
 
 
 class interruptible:
@@ -42,6 +45,7 @@ class interruptible:
         self._waiting = False
         self._rung: int | None = None  # How often the bell had rung before, while it counts.
         self._outlived = False  # By the program.
+        self._heard: float | None = None  # When that was told so.
         self._others: Any = None  # Whoever handles Ctrl-C otherwise.
         self._outermost: FrameType | None = None
 
@@ -71,8 +75,10 @@ class interruptible:
 
     def asked(self) -> bool:
         """Say whether Ctrl-C was pressed. Any thread may ask, while the program runs."""
-        if self._rung is not None and not self._noted:
-            self._noted = _bell.rung() > self._rung
+        if self._rung is not None and not self._noted and _bell.rung() > self._rung:
+            now = time.perf_counter()
+            self._heard = self._heard or now
+            self._noted = self.is_active or not self._outlived or now > self._heard + GRACE
         return self._noted
 
     def wait_for(self, outputs: Any) -> None:
