@@ -4,6 +4,7 @@ With `interrupts`, Ctrl-C is pressed once a program has logged a little; with a 
 this is one of two processes that share a program.
 """
 
+import asyncio
 import json
 import os
 import pathlib
@@ -144,8 +145,63 @@ def interrupts(path):
     results["while entries wait"] = outcome(interrupted_twice), time.monotonic() - begun < 30
     timer.join()
 
+    callback, endings = PressesAt(100), {}
+
+    async def ends(name, coroutine):
+        try:
+            await coroutine
+        except BaseException as error:
+            endings[name] = type(error).__name__
+            raise
+
+    async def tapped():
+        spoolax.tap(forever, callback)(x)
+
+    async def main():
+        waiting = asyncio.create_task(ends("another task", asyncio.sleep(600)))
+        await asyncio.sleep(0)
+        await ends("the task", tapped())
+        await waiting
+
+    results["asyncio.run"] = (
+        outcome(asyncio.run, main()),
+        endings == {"the task": "KeyboardInterrupt", "another task": "CancelledError"}
+        and len(callback.seen) > 100,
+    )
+    spoolax.flush()
+
+    def complete(seen):
+        return seen == list(range(len(seen))) and len(seen) > 100
+
+    for name, program in {"one device": forever, "threads of XLA": large}.items():
+        callback = PressesAt(100)
+        raised = outcome(jax.jit(spoolax.tap(program, callback)), x)
+        spoolax.flush()
+        results[f"jit(tap) in {name}"] = raised, complete(callback.seen)
+
+    inside = Tapped(f"{path}.inside")
+
+    def logged_inside():
+        with inside:
+            jax.jit(inside.tap(forever))(jnp.ones(1 << 16))
+
+    raised = outcome(logged_inside)
+    steps = [json.loads(line)["i"] for line in inside.path.read_text().splitlines()]
+    results["jit(logger.tap)"] = raised, complete(steps) and inside.ending.status == "interrupted"
+
     # It is as it was before.
     results["handler"] = signal.getsignal(signal.SIGINT).__name__, signal.set_wakeup_fd(-1) == -1
+
+    # JAX does not wait for this one: who does is interrupted, and the program still ends.
+    callback = PressesAt(100)
+    running = jax.jit(spoolax.tap(forever, callback))(spread(x))
+    raised = outcome(jax.block_until_ready, running)
+    ended = outcome(jax.block_until_ready, running)
+    spoolax.flush()
+    results["jit(tap) that is awaited"] = (
+        raised,
+        ended == "JaxRuntimeError" and complete(callback.seen),
+    )
     print(json.dumps(results))
 
 

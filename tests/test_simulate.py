@@ -1,5 +1,6 @@
 """The driver of simulations."""
 
+import asyncio
 import io
 import itertools
 import os
@@ -203,6 +204,20 @@ def test_ctrl_c_that_means_something_else_is_left_alone():
     finally:
         signal.signal(signal.SIGINT, before)
     assert final["n"] == 20
+
+
+def test_ctrl_c_ends_a_run_in_a_coroutine():
+    """And cancels nothing: the coroutine goes on with the state."""
+
+    async def main():
+        final = run(100, logger=Interrupting())
+        await asyncio.sleep(0)
+        return final
+
+    with pytest.warns(errors.InterruptedWarning, match="Interrupted after 13 of 100 steps"):
+        assert asyncio.run(main())["n"] == 13
+    assert spoolax.interrupted()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ctrl_c_during_warm_up_opens_no_logger():

@@ -133,11 +133,30 @@ def test_a_stop_leaves_no_device_waiting(inside):
     if inside == "tap(f)":
         with pytest.raises(spoolax.StopRun, match="enough"):
             stopping(spread(jnp.arange(1.0, 5.0)))
-    else:  # Nothing of ours is there to raise it.
+    else:  # JAX has returned by then, and nothing of ours is there to raise it.
         with pytest.raises(jax.errors.JaxRuntimeError, match="StopRun: enough"):
             jax.block_until_ready(jax.jit(stopping)(spread(jnp.arange(1.0, 5.0))))
     spoolax.flush()
     assert [int(logs["i"]) for logs in callback.seen] == list(range(20))
+
+
+@pytest.mark.parametrize("jit", [jax.jit, lambda f: jax.jit(jax.vmap(f))], ids=["jit", "vmap"])
+def test_a_stop_comes_out_of_another_jit_on_one_device(jit):
+    """If another part of the program is tapped as well, it does not matter."""
+    callback, others = Stop(after=20), []
+
+    def f(x):
+        spoolax.tap(lambda x: spoolax.log({"x": x}), others.append)(x)
+        return spoolax.tap(forever, callback)(x)
+
+    program = jit(f)
+    for _ in range(2):
+        with pytest.raises(spoolax.StopRun, match="enough"):
+            program(jnp.ones((2, 4)))
+        spoolax.flush()
+        assert len(callback.seen) == 20
+        callback.seen.clear()
+    assert len(others) == 2
 
 
 def test_the_alarm_stops_a_program_on_several_devices():
@@ -152,7 +171,7 @@ def test_ctrl_c_ends_a_program_at_its_next_call(tmp_path):
     """With `KeyboardInterrupt`, and everything that was logged until then in its place."""
     results = result(run("interrupts", tmp_path / "log.jsonl"))
     assert results.pop("handler") == ["default_int_handler", True]
-    assert len(results) == 8
+    assert len(results) == 13
     assert results == {name: ["KeyboardInterrupt", True] for name in results}
 
 

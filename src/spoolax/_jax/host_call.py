@@ -11,6 +11,7 @@ import numpy as np
 from jax._src import callback
 from jax._src.interpreters import batching, mlir
 
+from .executions import Around, watch_executions
 from .primitives import Primitive
 
 
@@ -71,12 +72,19 @@ host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
-def tell_host(receive: Callable[[Any], None], number: Any) -> None:
-    """Call `receive(number)` on the host. The program does not wait for it on other devices."""
-    tell_host_p.bind(number, receive=receive)
+def tell_host(receive: Callable[[Any], None], number: Any, part: Any, around: Around) -> None:
+    """Call `receive(number)` on the host. The program does not wait for it on other devices.
+
+    The program is executed by `around`; see `watch_executions`.
+    """
+    tell_host_p.bind(number, receive=receive, part=part, around=around)
 
 
-def _lower_tell_host(ctx: Any, number: Any, *, receive: Callable[[Any], None]) -> Any:
+def _lower_tell_host(
+    ctx: Any, number: Any, *, receive: Callable[[Any], None], part: Any, around: Around
+) -> Any:
+    watch_executions(ctx, part, around)
+
     def call(number: Any) -> tuple[()]:
         receive(number)
         return ()
@@ -86,7 +94,7 @@ def _lower_tell_host(ctx: Any, number: Any, *, receive: Callable[[Any], None]) -
 
 tell_host_p = Primitive("tell_host")
 tell_host_p.multiple_results = True
-tell_host_p.def_abstract_eval(lambda number, receive: [])
+tell_host_p.def_abstract_eval(lambda number, **params: [])
 mlir.register_lowering(tell_host_p, _lower_tell_host, cacheable=False)
 
 

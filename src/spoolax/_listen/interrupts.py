@@ -11,7 +11,6 @@ from __future__ import annotations
 # What `signal` wraps, without its enums, which take longer than all of the rest.
 import _signal  # type: ignore[import-not-found]
 import contextlib
-import functools
 import os
 import signal
 import socket
@@ -27,52 +26,65 @@ from .._jax.arrays import is_ready
 from .._jax.host_call import in_host_call
 
 NAP = 0.01
+# Whoever waits for arrays of JAX is interrupted within a fraction of a second. By then, a program
+# that was left running must not have failed, or they would get that error first.
+GRACE = 1.0
 
 
 class interruptible:
     """Inside this context, the first Ctrl-C is noted while a program runs; a second one interrupts.
 
-    It changes nothing where Ctrl-C does not raise `KeyboardInterrupt`, or on other threads.
+    With `anywhere`, it is also noted while Python runs. It changes nothing on other threads, inside
+    another of these, or where Ctrl-C was given a meaning of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, anywhere: bool = False) -> None:
+        self._anywhere = anywhere
         self._noted = False
         self._handled = 0  # How often the handler was called.
         self._waiting = False
-        self._rings = False  # Whether signals ring our bell.
+        self._rung: int | None = None  # How often the bell had rung before, while it counts.
+        self._outlived = False  # By the program.
+        self._heard: float | None = None  # When that was told so.
+        self._others: Any = None  # Whoever handles Ctrl-C otherwise.
         self._outermost: FrameType | None = None
 
     def __enter__(self) -> None:
-        if (
-            threading.current_thread() is threading.main_thread()
-            and _signal.getsignal(_signal.SIGINT) is signal.default_int_handler
-        ):
-            self._outermost = sys._getframe(1)
-            self._heard()  # What rang before is of no concern.
-            others = signal.set_wakeup_fd(_bell()[1].fileno(), warn_on_full_buffer=False)
-            self._rings = others == -1
-            if not self._rings:
-                signal.set_wakeup_fd(others)
-            _signal.signal(_signal.SIGINT, self._handle)
+        if threading.current_thread() is threading.main_thread():
+            others = _signal.getsignal(_signal.SIGINT)
+            if _raises_in_the_end(others):
+                self._others, self._outermost = others, sys._getframe(1)
+                _bell.hang()
+                self._rung = _bell.rung()
+                _signal.signal(_signal.SIGINT, self._handle)
 
     def __exit__(self, *error: object) -> None:
-        if self._outermost is not None:
-            _signal.signal(_signal.SIGINT, signal.default_int_handler)
-            self._outermost = None
-        if self._rings:
-            signal.set_wakeup_fd(-1)
-            self._rings = False
+        if not self.is_active:
+            return
+        _signal.signal(_signal.SIGINT, self._others)
+        self._others = self._outermost = None
+        if not self._outlived:
+            self.asked()
+            self._rung = None
+            _bell.take_down()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether we are inside the context, and it changes anything."""
+        return self._outermost is not None
 
     def asked(self) -> bool:
         """Say whether Ctrl-C was pressed. Any thread may ask, while the program runs."""
-        if self._rings and not self._noted:
-            self._noted = signal.SIGINT in self._heard()
+        if self._rung is not None and not self._noted and _bell.rung() > self._rung:
+            now = time.perf_counter()
+            self._heard = self._heard or now
+            self._noted = self.is_active or not self._outlived or now > self._heard + GRACE
         return self._noted
 
     def wait_for(self, outputs: Any) -> None:
         """Wait until a program has ended. JAX would not notice Ctrl-C while it waits."""
-        arrays = [x for x in jax.tree.leaves(outputs) if isinstance(x, jax.Array)]
-        if self._outermost is None:
+        arrays = _arrays(outputs)
+        if not self.is_active:
             with contextlib.suppress(RuntimeError):  # Whoever uses them is told.
                 jax.block_until_ready(arrays)
             return
@@ -81,27 +93,86 @@ class interruptible:
             time.sleep(min(NAP, (time.perf_counter() - began) / 16))
         self._waiting = False
 
+    def leave_running(self, outputs: Any) -> None:
+        """If a program has not ended yet, Ctrl-C is also noted after the context."""
+        arrays = _arrays(outputs)
+        if self.is_active and not (arrays and all(map(is_ready, arrays))):
+            self._outlived = True
+            _bell.keep()
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del number
         self._handled += 1
         self._noted = True
-        if self._handled > 1 or not (self._waiting or in_host_call(frame, self._outermost)):
+        is_no_place = self._anywhere or self._waiting or in_host_call(frame, self._outermost)
+        if self._handled > 1 or not is_no_place:
             raise KeyboardInterrupt
 
-    def _heard(self) -> bytes:
-        try:
-            return _bell()[0].recv(64)
-        except BlockingIOError:
-            return b""
+
+def _raises_in_the_end(handler: Any) -> bool:
+    """Say whether Ctrl-C means `KeyboardInterrupt`.
+
+    So it does in `asyncio.run`, which first cancels a task: that waits for the program to end, and
+    gets the exception in its place.
+    """
+    if handler is signal.default_int_handler:
+        return True
+    asyncio: Any = sys.modules.get("asyncio")
+    owner = getattr(getattr(handler, "func", None), "__self__", None)
+    return asyncio is not None and isinstance(owner, asyncio.Runner)
 
 
-@functools.cache
-def _bell() -> tuple[socket.socket, socket.socket]:
-    """Two ends: signals are written to the second at once, whatever the main thread does."""
-    ends = socket.socketpair()
-    for end in ends:
-        end.setblocking(False)
-    return ends
+def _arrays(outputs: Any) -> list[jax.Array]:
+    return [x for x in jax.tree.leaves(outputs) if isinstance(x, jax.Array)]
 
 
-os.register_at_fork(after_in_child=_bell.cache_clear)
+class _Bell:
+    """Counts how often Ctrl-C was pressed, at once, whatever the main thread does.
+
+    Python writes the numbers of signals to one end of it. There can be one such bell only: if
+    somebody else has it, this one never rings.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: tuple[socket.socket, socket.socket] | None = None
+        self._rung = 0
+        self._kept = False
+
+    def hang(self) -> None:
+        if self._ends is None:
+            self._ends = socket.socketpair()
+            for end in self._ends:
+                end.setblocking(False)
+        ours = self._ends[1].fileno()
+        others = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
+        if others not in (-1, ours):
+            signal.set_wakeup_fd(others)
+
+    def keep(self) -> None:
+        """Never take it down: a program goes on, and nobody will say when it ends."""
+        self._kept = True
+
+    def take_down(self) -> None:
+        if self._ends is not None and not self._kept:
+            others = signal.set_wakeup_fd(-1)
+            if others != self._ends[1].fileno():
+                signal.set_wakeup_fd(others)
+
+    def rung(self) -> int:
+        """How often it has rung so far."""
+        assert self._ends is not None
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while heard := self._ends[0].recv(4096):
+                self._rung += heard.count(signal.SIGINT)
+        return self._rung
+
+    def forget(self) -> None:
+        """In a forked child, where it would ring the parent's."""
+        self._kept = False
+        self.take_down()
+        self.__init__()  # type: ignore[misc]
+
+
+_bell = _Bell()
+os.register_at_fork(after_in_child=_bell.forget)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from .._jax.arrays import is_key, type_text
+from .._listen.interrupts import interruptible
 from .._listen.programs import trace_listening
 from .._log.entry import Entry
 from .._weak_cache import WeakCache
@@ -232,33 +232,17 @@ def _opened(logger: Any) -> Iterator[Logger[Any]]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C was pressed; a second one interrupts.
-
-    In other threads, which signals do not reach, and where Ctrl-C means something else to the
-    user, it always returns False.
-    """
-    asked = False
-
-    def ask(number: int, frame: Any) -> None:
-        del number, frame
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield lambda: False
-        return
-    signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if asked:
-            _interrupted.set()
-        else:
-            _interrupted.clear()
+    """Yield a function that says whether Ctrl-C was pressed; a second one interrupts."""
+    pressed = interruptible(anywhere=True)
+    with pressed:
+        is_active = pressed.is_active
+        try:
+            yield pressed.asked
+        finally:
+            if is_active and pressed.asked():
+                _interrupted.set()
+            elif is_active:
+                _interrupted.clear()
 
 
 def _integer(name: str, given: Any, least: int) -> int:

@@ -27,7 +27,7 @@ from .._threads import start_thread
 from ..errors import LogTypeError
 from .backlog import Backlog, Pile, run_of
 from .lines import Chunk
-from .runs import Run, Runs
+from .runs import Embedded, Run, Runs
 from .sinks import Sink, failures, raise_all, reports
 
 # The worker competes with the program for the interpreter. So it begins when no chunk has come for
@@ -121,9 +121,9 @@ class Host:
             self._backlog.cancel(sink)
         self.settle()
 
-    def run(self, number: int) -> Run:
-        """Find the run with a number; 0 stands for one that was not registered."""
-        return self.runs.find(number, unbounded=self.is_worker())
+    def run(self, number: int, part: Embedded | None = None) -> Run:
+        """Find the run with a number; 0 stands for one that was not registered, of a part."""
+        return self.runs.find(number, part, unbounded=self.is_worker())
 
     def put(self, chunk: Chunk, overflow: str, wait: bool = False) -> bool:
         """Queue a chunk for delivery, and say whether it was not dropped.

@@ -18,7 +18,7 @@ from .host import host
 from .lines import Chunk
 from .pace import Pace
 from .reel import Group, taken
-from .runs import Run
+from .runs import Embedded, Run
 from .sinks import Sink, reports
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Receiver:
     """Takes what a program hands over for its taps, and answers how long its next chunk may be."""
 
-    def __init__(self, taps: Sequence[Tap], pace: Pace) -> None:
-        self._taps, self._pace = taps, pace
+    def __init__(self, taps: Sequence[Tap], pace: Pace, part: Embedded | None) -> None:
+        self._taps, self._pace, self._part = taps, pace, part
 
     def __call__(
         self,
@@ -43,7 +43,7 @@ class Receiver:
         number, limit, made, iteration, *counts = question.tolist()
         if number < 0:
             return question  # It was told to stop. What it logs since then did not happen.
-        run = host.run(number)
+        run = host.run(number, self._part)
         elapsed, when = run.arrived(loop), time.time()
         parts, rest = [], iter(arrays)
         for group, count in zip(groups, counts, strict=True):

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -80,6 +81,47 @@ class Run:
         self._paused[loop] = time.perf_counter()
 
 
+class Embedded:
+    """A part of somebody else's program that streams, and which execution began last."""
+
+    execution: Execution | None = None
+
+
+class Execution:
+    """One execution of somebody else's program. Every part of it that streams is a run."""
+
+    def __init__(self) -> None:
+        self.interruptible = interruptible()
+        self._runs: list[Run] = []
+
+    def add(self, run: Run) -> None:
+        run.interruptible = self.interruptible
+        self._runs.append(run)
+
+    def raise_if_stopped(self) -> None:
+        for run in self._runs:
+            run.raise_if_stopped()
+        if self.interruptible.asked():
+            raise KeyboardInterrupt
+
+
+def execute(parts: Sequence[Embedded], run: Callable[[], Any]) -> Any:
+    """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
+    execution = Execution()
+    for part in parts:
+        part.execution = execution
+    try:
+        with execution.interruptible:
+            out = run()
+            execution.interruptible.leave_running(out)
+    except jax.errors.JaxRuntimeError:
+        execution.raise_if_stopped()
+        raise
+    if execution.interruptible.asked():
+        raise KeyboardInterrupt
+    return out
+
+
 class Runs:
     """Everything that is under way."""
 
@@ -96,11 +138,13 @@ class Runs:
             self._registered[run.number] = run
         return run
 
-    def find(self, number: int, unbounded: bool) -> Run:
-        """Find the run with a number; 0 stands for one that was not registered."""
+    def find(self, number: int, part: Embedded | None, unbounded: bool) -> Run:
+        """Find the run with a number; 0 stands for one that was not registered, of a part."""
         run = self._registered.get(number) or self._anonymous.get(number)
         if run is None:
             run = self._new(None, unbounded)
+            if part is not None and part.execution is not None:
+                part.execution.add(run)
             self._remember(run)
         return run
 

@@ -41,6 +41,7 @@ from .._walk.survey import survey
 from .pace import Pace
 from .receive import Receiver, raise_stop
 from .reel import Group, Reel, write
+from .runs import Embedded, execute
 from .sinks import Sink
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
@@ -56,11 +57,11 @@ class Tap:
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Stream what taps have claimed in a part of a larger program."""
-        begin = np.array([0, 1], np.int32)
-        outs, run = stream(jaxpr, *once(survey(jaxpr)), args, None, begin, Pace())
-        # Nobody is there to raise what stopped it, so it fails, once no device waits for another.
+        part, begin = Embedded(), np.array([0, 1], np.int32)
+        outs, run = stream(jaxpr, *once(survey(jaxpr)), args, None, begin, Pace(), part)
+        # What stopped it can be raised only if it fails, once no device waits for another.
         run, _ = lax.optimization_barrier((run, outs))
-        lax.cond(run < 0, lambda: tell_host(raise_stop, run), lambda: None)
+        lax.cond(run < 0, lambda: tell_host(raise_stop, run, part, execute), lambda: None)
         return outs
 
 
@@ -84,13 +85,15 @@ def stream(
     tap: Tap | None,
     begin: Any,
     pace: Pace,
+    part: Embedded | None = None,
 ) -> tuple[list[Any], Any]:
     """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
 
     `found` is what it logs, as `survey` says, and `repeated` what of it is not to be logged.
     `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
     have. Returns the outputs, and a number that is there when everything has been handed over. If
-    it is negative, the program was stopped, and the outputs mean nothing.
+    it is negative, the program was stopped, and the outputs mean nothing. `part` is what this is
+    of somebody else's program.
     """
     claiming: dict[Any, None] = dict.fromkeys(
         one for nodes, _ in found for entry in entries(nodes) for one in entry.meta.listeners
@@ -102,7 +105,8 @@ def stream(
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
         keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
-    meaning = _Streaming(listeners, tap, repeated, pace)
+    receiver = Receiver([tap for tap, _ in listeners], pace, part)
+    meaning = _Streaming(listeners, tap, repeated, receiver)
     meaning.rehearse(jaxpr, args)
     outs, state, nodes = interpret(jaxpr, args, meaning.start(*begin), meaning, Where())
     assert not nodes, "everything was sent"
@@ -142,10 +146,10 @@ class _Streaming(Meaning):
         listeners: list[tuple[Tap, Windows]],
         outermost: Tap | None,
         repeated: frozenset[Any],
-        pace: Pace,
+        receiver: Receiver,
     ) -> None:
         self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
-        self._receiver = Receiver([tap for tap, _ in listeners], pace)
+        self._receiver = receiver
         self._groups: dict[str, Group] = {}
         self._sending: set[str] = set()  # Loops that send amid iterations.
         self._calling: set[str] = set()  # Loops that call the user's Python functions.
