@@ -104,9 +104,7 @@ def _batch(axis_data: Any, values: Sequence[Any], axes: Sequence[Any], *, note: 
     # As for `log`: a batch is one entry, with one more axis of lanes in front.
     size = axis_data.size
     front = [
-        jnp.broadcast_to(x[None], (size, *jnp.shape(x)))
-        if axis is None
-        else jnp.moveaxis(x, axis, 0)
+        jnp.broadcast_to(x, (size, *jnp.shape(x))) if axis is None else jnp.moveaxis(x, axis, 0)
         for x, axis in zip(values, axes, strict=True)
     ]
     meta = dataclasses.replace(note.meta, lanes=(size, *note.meta.lanes))
