@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from .._log.entry import Entry, Meta, Node, length_of, size_of
-from .._logdict.logdict import LogDict, Origin
+from .._logdict.logdict import LogDict
+from .._logdict.origin import Origin
 from .reel import Group, KeyData, ReelRows
 from .runs import Run
 from .sinks import Sink
