@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import json
 import pathlib
 import statistics
 import tempfile
@@ -24,6 +25,7 @@ ROUNDS = 7
 
 def main():
     main_thread()
+    lines_of_json()
     a_loop_of_steps()
     progress_bars()
     driver()
@@ -85,6 +87,57 @@ def main_thread():
     print("\nlog(state, step) of four scalars that are ready: time of the calling thread")
     for name, t in times.items():
         print(f"  {name:<34} {_time(t):>9}")
+
+
+def lines_of_json():
+    """Entries of four scalars in a file, compared with `json.dumps` and a flush for each."""
+    n, directory = 20000, pathlib.Path(tempfile.mkdtemp())
+
+    def program(x):
+        def body(x, i):
+            x = 0.999 * x + 0.001
+            spoolax.log({"a": x, "b": x + 1, "c": x + 2, "d": x + 3}, step=i)
+            return x, None
+
+        return lax.scan(body, x, jnp.arange(n))[0]
+
+    state = {name: jnp.float32(i / 7) for i, name in enumerate("abcd")}
+    numbers = {name: float(x) for name, x in state.items()}
+
+    def by_hand(get):
+        with open(directory / "by_hand.jsonl", "w") as file:
+            for i in range(n):
+                file.write(json.dumps({"_step": i, "_time": time.time(), **get()}) + "\n")
+                file.flush()
+
+    with loggers.JsonlLogger(directory / "log.jsonl") as logger:
+        tapped = logger.tap(program)
+
+        def tap():
+            tapped(1.0)
+            spoolax.flush()
+
+        def loop(state):
+            for i in range(n):
+                logger.log(state, i)
+            spoolax.flush()
+
+        times = race(
+            {
+                "json.dumps of numbers": lambda: by_hand(lambda: numbers),
+                "JsonlLogger, a tapped scan": tap,
+                "JsonlLogger, a loop, numbers": lambda: loop(numbers),
+                "float() and json.dumps of arrays": lambda: by_hand(
+                    lambda: {name: float(x) for name, x in state.items()}
+                ),
+                "JsonlLogger, a loop, arrays": lambda: loop(state),
+            },
+            rounds=ROUNDS,
+        )
+    base = times["json.dumps of numbers"]
+    print(f"\n{n} entries of four scalars as JSON, until they are with the operating system")
+    for name, t in times.items():
+        print(f"  {name:<34} {_time(t / n):>9} each {t / base:7.2f}x of json.dumps")
 
 
 def a_loop_of_steps():

@@ -579,6 +579,38 @@ def test_what_a_step_logs_reaches_the_logger():
         assert states.values("n") == [n + warm + 1 - first for n in numbers if n % 10 == 0]
 
 
+def logs_twice(key, x):
+    spoolax.log({"before": x})
+    x = x + 1
+    spoolax.log({"after": x})
+    return x
+
+
+def is_large(x):
+    return x >= 17
+
+
+@pytest.mark.parametrize("until", [None, lambda x: x < 0, is_large])
+def test_what_a_step_logs_comes_before_its_state(until):
+    """And after the state of the step before it, however many steps run without the host."""
+    for inner, check_every, every, donate in (
+        *((1, 1, None, True), (1, 1, None, False), (5, 1, None, True)),
+        *((5, 3, None, True), (5, 1, 4, True), (20, 4, 4, False)),
+    ):
+        options = {"inner": inner, "donate": donate}
+        if until is not None:
+            options |= {"until": until, "check_every": check_every}
+        logger = testing.capture(every=every)
+        spoolax.simulate(logs_twice, jnp.float32(0), 20, key=KEY, logger=logger, **options)
+        steps = -(-17 // check_every) * check_every if until is is_large else 20
+        expected = [
+            (step, name)
+            for step in range(0, steps, every or 1)
+            for name in ("before", "after", "value")
+        ]
+        assert [(r.step, *r.values) for r in logger.records] == expected
+
+
 def test_what_a_step_logs_is_thinned_out_and_does_not_count_as_steps(tmp_path):
     save = loggers.SaveLogger(tmp_path / "a.h5", every=10)
     thin = testing.capture().every(10)

@@ -7,7 +7,7 @@ from ._lazy import lazily
 from ._log.cotangents import log_grad as log_grad
 from ._log.primitive import log as log
 from ._logdict.logdict import LogDict as LogDict
-from ._logdict.logdict import Origin as Origin
+from ._logdict.origin import Origin as Origin
 from ._spool.spool import spool as spool
 from ._tap.host import flush as flush
 from ._tap.tap import tap as tap

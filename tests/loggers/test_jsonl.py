@@ -1,7 +1,9 @@
 """Files with one JSON object per line, and files that cannot be written."""
 
+import functools
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +57,84 @@ def test_json_lines_say_which_lanes_logged(tmp_path):
     with loggers.JsonlLogger(tmp_path / "log.jsonl") as logger:
         logger.tap(jax.vmap(f))(jnp.array([1, 2]))
     assert [line["i"] for line in loggers.read_jsonl(logger.path)] == [[0, 0], [None, 1]]
+
+
+def one_call(n):
+    """Logs all kinds of values, by names that are taken, too."""
+
+    def body(x, i):
+        values = {"x": x, "nan": jnp.where(i % 3 == 0, jnp.nan, x), "_step": x[0] > 1, "tree": {}}
+        values["tree"] = {"half": x.astype(jnp.bfloat16), "key": jax.random.key(i), "i": i}
+        spoolax.log(values, tags=("a", "b"), step=2 * i, episode=jnp.float32(i))
+        return x + 0.1, None
+
+    return lax.scan(body, jnp.arange(2.0), jnp.arange(n))[0]
+
+
+def calls_in_turn(n):
+    """Logs single entries, and several in a row."""
+
+    def body(x, i):
+        spoolax.log({"outer": x}, at=i)
+        y = lax.scan(lambda y, j: (y, spoolax.log({"inner": j}, at=i) and None), x, jnp.arange(20))
+        spoolax.log({"outer": -x, "y": y[0]}, at=i)
+        return x + 1, None
+
+    return lax.scan(body, 0.0, jnp.arange(n))[0]
+
+
+def steps_that_are_not_whole(n):
+    def body(x, i):
+        spoolax.log({"x": x}, step=i / 2)
+        return x + 1, None
+
+    return lax.scan(body, 0.0, jnp.arange(n))[0]
+
+
+def no_steps(n):
+    for _ in range(2):
+        n = n + lax.fori_loop(0, n, lambda i, x: x + len(spoolax.log({"x": x})), 0)
+    spoolax.log({"last": n})
+    return n
+
+
+def lanes_that_end(n):
+    def body(i):
+        spoolax.log({"i": i, "other": i * jnp.ones(2)}, at=i)
+        return i + 1
+
+    return jax.vmap(lambda n: lax.while_loop(lambda i: i < n, body, 0))(n + jnp.arange(3))
+
+
+@pytest.mark.parametrize(
+    "program", [one_call, calls_in_turn, steps_that_are_not_whole, no_steps, lanes_that_end]
+)
+def test_entries_that_come_together_are_written_as_if_one_by_one(program, tmp_path):
+    together = loggers.JsonlLogger(tmp_path / "together.jsonl")
+    by_itself = loggers.JsonlLogger(tmp_path / "by_itself.jsonl", every=1)
+    assert together.takes_many
+    assert not by_itself.takes_many
+    if program is steps_that_are_not_whole:  # `every=1` would leave some out.
+        by_itself = loggers.JsonlLogger(by_itself.path, view=dict)
+    for logger in (together, by_itself):
+        with logger:
+            logger.tap(functools.partial(program, n=300))()
+    texts = [
+        [re.sub(r'"_time": [\d.]+', "", line) for line in logger.path.read_text().splitlines()]
+        for logger in (together, by_itself)
+    ]
+    assert len(texts[0]) >= 300
+    assert texts[0] == texts[1]
+
+
+def test_loggers_that_keep_the_order_get_it_beside_others(tmp_path):
+    jsonl, saved = loggers.JsonlLogger(tmp_path / "log.jsonl"), loggers.SaveLogger(tmp_path / "h5")
+    with loggers.CompositeLogger(jsonl, saved) as logger:
+        assert logger.takes_many
+        logger.tap(functools.partial(calls_in_turn, n=5))()
+    keys = [sorted({"outer", "inner", "y"} & set(line)) for line in loggers.read_jsonl(jsonl.path)]
+    assert keys == 5 * [["outer"], *20 * [["inner"]], ["outer", "y"]]
+    assert spoolax.load(saved.path)["inner"].tolist() == 5 * list(range(20))
 
 
 def test_json_lines_go_on_after_a_line_that_was_cut_off(tmp_path):

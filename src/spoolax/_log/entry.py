@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import jax
@@ -134,6 +134,18 @@ def _pruned(nodes: Sequence[Node]) -> Nodes:
         elif node.data:
             kept.append(node)
     return tuple(kept)
+
+
+def with_steps(
+    entry: Entry, steps: Mapping[str, Any], spread: Callable[..., Any] = jnp.broadcast_to
+) -> Entry:
+    """Give an entry more steps, each a scalar, in front of its own, which stay as they are.
+
+    `spread` gives a value the shape that steps of the entry have.
+    """
+    shape = (*entry.meta.times, *entry.meta.lanes)
+    more = {name: spread(at, shape) for name, at in steps.items()}
+    return entry.replace(steps={**more, **entry.steps})
 
 
 def entries(nodes: Sequence[Node]) -> list[Entry]:

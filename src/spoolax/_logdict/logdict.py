@@ -6,7 +6,6 @@ mapped over and printed.
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +15,7 @@ import jax
 from ..errors import LogTypeError
 from . import tables as _tables
 from . import text as _show
+from .origin import Origin
 from .pytree import register
 from .reductions import How
 from .series import Series
@@ -23,37 +23,6 @@ from .series import Series
 if TYPE_CHECKING:
     import pandas
     import xarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """Where and when an entry was logged: `logs.origin` in a callback of `tap`.
-
-    For a batch of entries, `iteration` is an array with one row per entry.
-
-    Examples:
-        >>> import spoolax, jax
-        >>> def f(x):
-        ...     def body(x, _):
-        ...         spoolax.log({"x": x}, tags="demo")
-        ...         return 2 * x, None
-        ...     return jax.lax.scan(body, x, length=3)[0]
-        >>> def show(logs):
-        ...     print(logs.origin.path, logs.origin.iteration, logs.origin.tags)
-        >>> y = spoolax.tap(f, show)(1.0); spoolax.flush()
-        scan[0] (0,) ('demo',)
-        scan[0] (1,) ('demo',)
-        scan[0] (2,) ('demo',)
-    """
-
-    path: str  # The loops around the `log` call, such as "scan[0]/while[1]"; "" outside loops.
-    iteration: Any  # The iteration of each of them.
-    lanes: tuple[int, ...]  # The sizes of the vmaps around it, which are axes of what was logged.
-    device: str | tuple[str, ...] | None  # Several under `shard_map`: one for each lane.
-    time: float  # When it reached the host, as `time.time()`.
-    tags: tuple[str, ...]
-    site: str  # The line of the `log` call.
-    backward: bool = False  # Whether it was logged in a backward pass: `log_grad`, a `bwd` rule.
 
 
 class LogDict(dict[str, Any]):

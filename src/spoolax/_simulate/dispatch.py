@@ -134,12 +134,13 @@ def run_until(
     asked: Callable[[], bool],
     every: int,
     donate: bool,
+    ahead: int = AHEAD,
 ) -> bool:
     """Run up to a step, or until somebody asks to stop, or a test is true; say whether it was.
 
     The result of a test is read when other steps have been dispatched, so that the device need not
-    wait for the host. They do nothing if it was true. States that are wanted are logged after that,
-    so they are copied if their buffers are donated.
+    wait for the host: `ahead` of them. They do nothing if it was true. States that are wanted are
+    logged after that, so they are copied if their buffers are donated.
     """
     sent, at, state, done = now.step, number(now.step), now.state, jnp.bool_(False)
     unknown: collections.deque[_Sent] = collections.deque()
@@ -165,7 +166,7 @@ def run_until(
         done.copy_to_host_async()
         kept = _copied(state) if is_wanted and donate else state if is_wanted else None
         unknown.append(_Sent(sent, count, at, done, is_wanted, kept))
-        if is_true(AHEAD):
+        if is_true(ahead):
             return True
     if is_true(0):
         return True

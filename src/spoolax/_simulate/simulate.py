@@ -23,7 +23,7 @@ from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
-from .dispatch import MOST_STEPS, CompiledStep, Now, run, run_until, untested
+from .dispatch import AHEAD, MOST_STEPS, CompiledStep, Now, run, run_until, untested
 from .step_logs import StepLogs, logged_by, warn_of_no_taker
 
 SimState = TypeVar("SimState")
@@ -134,7 +134,10 @@ def simulate(
                 how = now, program, end, inner, opened, lambda: asked() or logs.stop is not None
                 if until is None:
                     run(*how)
-                elif run_until(*how, min(check_every, MOST_STEPS), donate):
+                # What later steps log must not reach the logger before the state of this one.
+                elif run_until(
+                    *how, min(check_every, MOST_STEPS), donate, 0 if takes_logs else AHEAD
+                ):
                     name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
                     goal = f"`{name}` was true after step {now.step - 1}."
             if logs.stop is not None:

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from .._jax.primitives import Jaxpr
 from .._listen.options import Options
 from .._listen.programs import trace_listening
-from .._log.entry import Entry, Nodes, entries, map_entries
+from .._log.entry import Entry, Nodes, entries, map_entries, with_steps
 from .._log.primitive import emit, listening
 from .._logdict.logdict import LogDict
 from .._walk.interpret import interpret
@@ -62,10 +61,7 @@ class _Numbering(Meaning):
         del where
 
         def number(entry: Entry) -> Entry:
-            if entry.meta.taken:
-                return entry
-            at = jnp.broadcast_to(state, (*entry.meta.times, *entry.meta.lanes))
-            return entry.replace(steps={STEP: at, **entry.steps})
+            return entry if entry.meta.taken else with_steps(entry, {STEP: state})
 
         emit(map_entries(number, nodes))
         return (), state

@@ -21,7 +21,7 @@ from .._listen.windows import (
     unraw,
     without_time,
 )
-from .._log.entry import Entry, Nodes, entries, map_entries, restrict
+from .._log.entry import Entry, Nodes, entries, map_entries, restrict, with_steps
 from .._log.primitive import emit
 from .._walk.meaning import Meaning
 from .._walk.places import Where
@@ -80,7 +80,7 @@ class Collecting(Meaning):
         emit(left_over(nodes, self._options))
         ours = restrict(nodes, self._options.selects)
         if self._stamps:
-            ours = stamped(ours, lambda shape, value: jnp.full(shape, value))
+            ours = stamped(ours)
         due, windows = self._windows.take(state.windows, ours, where)
         state = self._push(state._replace(windows=windows), due)
         return restrict(due, lambda name, _: self._plans[name].stacked), state
@@ -162,14 +162,9 @@ class Collecting(Meaning):
 STAMP = "backward"
 
 
-def stamped(nodes: Nodes, make: Callable[[tuple[int, ...], bool], Any]) -> Nodes:
-    """Add that step, whose arrays are made from a shape and a value."""
-
-    def stamp(entry: Entry) -> Entry:
-        value = make((*entry.meta.times, *entry.meta.lanes), entry.meta.backward)
-        return entry.replace(steps={**entry.steps, STAMP: value})
-
-    return map_entries(stamp, nodes)
+def stamped(nodes: Nodes, spread: Callable[..., Any] = jnp.broadcast_to) -> Nodes:
+    """Add that step. `spread` makes its arrays of a value and a shape."""
+    return map_entries(lambda entry: with_steps(entry, {STAMP: entry.meta.backward}, spread), nodes)
 
 
 class _Deferred(Meaning):

@@ -216,7 +216,7 @@ class _Spooled(Program):
         return not self._interruptible.asked()
 
 
-def _flags(shape: tuple[int, ...], value: bool) -> Any:
+def _flags(value: bool, shape: tuple[int, ...]) -> Any:
     del value  # Only the type matters.
     return jax.ShapeDtypeStruct(shape, bool)
 

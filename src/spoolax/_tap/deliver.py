@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -10,10 +11,15 @@ import jax
 import numpy as np
 
 from .._log.entry import Entry, Meta, Node, length_of, size_of
-from .._logdict.logdict import LogDict, Origin
+from .._logdict.logdict import LogDict
+from .._logdict.origin import Origin
 from .reel import Group, KeyData, ReelRows
 from .runs import Run
 from .sinks import Sink
+
+# Entries in a batch that comes in order. To make a batch of less is no cheaper than to make single
+# entries of them, and one of more would keep the program from the interpreter.
+FEW, MANY = 8, 256
 
 
 class Part(NamedTuple):
@@ -55,7 +61,8 @@ def deliver(
         for piece in pieces
         if (prefix := wanted(piece.meta)) is not None and len(piece.order)
     ]
-    for logs in _batches(mine, run, when) if sink.batch else _singles(mine, run, when):
+    make = _singles if not sink.batch else _stretches if sink.in_order else _batches
+    for logs in make(mine, run, when):
         if sink in run.done_with:
             return
         sink.call(run, logs)
@@ -136,15 +143,49 @@ def _by_name(change: Callable[..., Any], *values: dict[str, Any]) -> dict[str, A
 
 def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
     """Make a LogDict of every entry, in order."""
-    if not pieces:
-        return
     makers = [_maker(piece, run, when) for piece in pieces]
+    which, rows = _in_order(pieces)
+    for number, row in zip(which.tolist(), rows.tolist(), strict=True):
+        yield makers[number](row)
+
+
+def _stretches(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
+    """Make batches of what one call logged in a row, and else single entries, in order."""
+    makers = [_maker(piece, run, when) for piece in pieces]
+    which, rows = _in_order(pieces)
+    ends = [*(np.flatnonzero(np.diff(which)) + 1).tolist(), len(rows)]
+    for start, end in itertools.pairwise([0, *ends]):
+        for first in range(start, end, MANY):
+            number, some = which[first], rows[first : min(end, first + MANY)]
+            if len(some) < FEW:
+                yield from map(makers[number], some.tolist())
+            else:
+                yield _stack(_part(pieces[number], some), run, when)
+
+
+def _in_order(pieces: Sequence[Piece]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Of all entries in order, the piece that each is in, and its row there."""
     counts = [len(piece.order) for piece in pieces]
+    order = np.concatenate([np.zeros(0, np.int64), *(piece.order for piece in pieces)])
+    sort = np.argsort(order, kind="stable")
     which = np.repeat(np.arange(len(pieces)), counts)
-    row = np.concatenate([np.arange(count) for count in counts])
-    sort = np.argsort(np.concatenate([piece.order for piece in pieces]), kind="stable")
-    for number, place in zip(which[sort].tolist(), row[sort].tolist(), strict=True):
-        yield makers[number](place)
+    rows = np.arange(len(order)) - np.repeat(np.cumsum([0, *counts])[:-1], counts)
+    return which[sort], rows[sort]
+
+
+def _part(piece: Piece, rows: np.ndarray[Any, Any]) -> Piece:
+    """Some of the entries of a piece."""
+
+    def cut(x: Any) -> Any:
+        return x[rows]
+
+    return piece._replace(
+        order=cut(piece.order),
+        iterations=cut(piece.iterations),
+        data=_by_name(cut, piece.data),
+        steps=_by_name(cut, piece.steps),
+        mask=None if piece.mask is None else cut(piece.mask),
+    )
 
 
 def _maker(piece: Piece, run: Run, when: float) -> Callable[[int], LogDict]:

@@ -34,6 +34,9 @@ class Sink:
         self.callback, self.batch = callback, batch
         self.latency, self.overflow = latency, overflow
         self.owner = owner  # Who raises what goes wrong, if it is not left to `flush`.
+        # Whether batches may hold only what one `log` call logged in a row, so that the entries of
+        # all calls come in order; else there are as few batches as possible.
+        self.in_order = False
         # Whether what is posted may be queued with what was posted before, though something for
         # others came in between. That is cheaper, where nobody sees when exactly it gets it.
         self.gathers = False

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._jax import arrays
@@ -20,7 +19,7 @@ from .._jax.primitives import Jaxpr
 from .._listen.programs import Program
 from .._listen.selection import left_over
 from .._listen.silence import warn_of_silence
-from .._log.entry import Entry, Nodes, map_entries, restrict
+from .._log.entry import Entry, Nodes, map_entries, restrict, with_steps
 from .._log.primitive import emit
 from .._walk.interpret import interpret
 from .._walk.meaning import Meaning, State
@@ -114,12 +113,8 @@ class _Claiming(Meaning):
             meta = dataclasses.replace(
                 entry.meta, listeners=(*entry.meta.listeners, tap), taken=taken
             )
-            shape = (*meta.times, *meta.lanes)
-            more = {
-                name: jnp.broadcast_to(value, shape)
-                for name, value in zip(self._steps, state, strict=True)
-            }
-            return entry.replace(meta=meta, steps={**entry.steps, **more})
+            more = dict(zip(self._steps, state, strict=True))
+            return with_steps(entry, more).replace(meta=meta)
 
         rest = restrict(nodes, lambda key, entry: not options.selects(key, entry))
         emit(map_entries(claim, mine) + left_over(rest, options))

@@ -18,7 +18,8 @@ import numpy as np
 
 from .._jax import arrays
 from .._jax.primitives import Jaxpr
-from .._logdict.logdict import LogDict, Origin
+from .._logdict.logdict import LogDict
+from .._logdict.origin import Origin
 from .._walk.counts import logs
 from .._walk.interpret import interpret
 from .._walk.meaning import Silent

@@ -48,6 +48,7 @@ class CompositeLogger(Logger[Any]):
                 one.within = self
         self.loggers = loggers
         self.takes_entries = any(map(takes_entries, loggers))
+        self.keeps_order = any(isinstance(one, Logger) and one.keeps_order for one in loggers)
         self._sinks = [Sink(one, owner=one) for one in loggers]
 
     def __enter__(self) -> Self:

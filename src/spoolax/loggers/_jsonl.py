@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._logdict.logdict import LogDict
+from .._tap.host import host
 from ..errors import LogFileError, LogValueError
-from ._protocol.as_json import as_json, from_json
+from ._protocol.as_json import as_json, as_json_lines, from_json
 from ._protocol.frequency import Frequency
 from ._protocol.paths import StrPath, run_path, writable
-from ._protocol.record import Record
+from ._protocol.record import Record, make_record, read
 from ._protocol.runs import RunInfo
+from ._protocol.steps import steps_of
 from ._protocol.writer import Viewer, WritingLogger
 
 
@@ -20,8 +23,8 @@ class JsonlLogger(WritingLogger):
     """Appends a JSON object to a file for every entry.
 
     An object has `_step`, `_time`, the named steps, and the values by name: arrays are lists, and
-    NaN and infinities are strings (`read_jsonl` turns them back). Every line is flushed to the
-    operating system, so that a crash of the process leaves a readable file.
+    NaN and infinities are strings (`read_jsonl` turns them back). What was delivered is with the
+    operating system, so a crash of the process leaves a readable file.
 
     Args:
         path: The file. Its directory is made if needed.
@@ -38,6 +41,8 @@ class JsonlLogger(WritingLogger):
         >>> [(line["_step"], line["loss"]) for line in read_jsonl(path)]
         [(0, 1.0), (1, 0.5)]
     """
+
+    keeps_order = True
 
     def __init__(
         self,
@@ -71,9 +76,28 @@ class JsonlLogger(WritingLogger):
 
     def write(self, record: Record) -> None:
         """Append a record."""
-        self._file.write(as_json(record) + "\n")
+        self._append([as_json(record)])
+
+    def log_many(self, logs: LogDict) -> None:
+        """Append many entries at once."""
+        if self.takes_many and host.delivers_to(self._sink):
+            steps = steps_of(logs, self._counts)
+            if steps.dtype.kind in "iu":  # Others may not be numbers, or be whole ones.
+                values = read(self._view.of(logs))
+                record = make_record(logs, values, step=-1)  # Each of them has its own.
+                self._append(as_json_lines(record, steps.tolist()))
+                return
+        super().log_many(logs)
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether it takes entries in batches: only if it writes all of them as they are."""
+        return self._schedule.is_always and not self._view.is_chosen
+
+    def _append(self, lines: list[str]) -> None:
+        self._file.write("\n".join([*lines, ""]))
         self._file.flush()
-        self._written += 1
+        self._written += len(lines)
 
     def close(self, error: BaseException | None) -> None:
         """Close the file, and remove it if it is empty because only runs of `init` were logged."""

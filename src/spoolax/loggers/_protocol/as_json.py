@@ -18,6 +18,7 @@ from .record import Record
 
 # Making an encoder takes as long as using it.
 encode = json.JSONEncoder(allow_nan=False, default=str).encode
+PLAIN = (np.float32, np.float64, np.float16, np.integer, np.bool_)  # Python has these numbers.
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -25,15 +26,30 @@ def as_json(record: Record) -> str:
     """Write a record as one line of JSON."""
     about: dict[str, Any] = {"_step": record.step, "_time": record.time}
     if record.tags:
-        about["_tags"] = list(record.tags)
-    steps = {name: _plain(at, None) for name, at in record.steps.items()}
-    values = {name: _plain(x, record.valid.get(name)) for name, x in record.values.items()}
-    line = dict(about)
-    for name, value in (*values.items(), *steps.items()):
-        while name in line:  # Nothing is overwritten.
-            name = f"_{name}"
-        line[name] = value
-    return encode(line)
+        about["_tags"] = record.tags
+    return encode(_with_contents(about, record))
+
+
+def as_json_lines(batch: Record, steps: list[int]) -> list[str]:
+    """Write a record of entries with these steps, the leading axis of its arrays, line by line."""
+    about: dict[str, Any] = {"_step": steps, "_time": [batch.time] * len(steps)}
+    if batch.tags:
+        about["_tags"] = [batch.tags] * len(steps)
+    columns = _with_contents(about, batch)
+    names = tuple(columns)
+    rows = zip(*columns.values(), strict=True)
+    return [encode(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _with_contents(line: dict[str, Any], record: Record) -> dict[str, Any]:
+    """Add the values and the steps of a record, as JSON can hold them."""
+    for values, valid in ((record.values, record.valid), (record.steps, {})):
+        for name, value in values.items():
+            mask = valid.get(name) if valid else None
+            while name in line:  # Nothing is overwritten.
+                name = f"_{name}"
+            line[name] = _plain(value, mask)
+    return line
 
 
 def finite_or_name(number: float) -> float | str:
@@ -66,10 +82,12 @@ def numpy_numbers(array: Any) -> Any:
 
 
 def _plain(value: Any, valid: Any) -> Any:
-    if isinstance(value, np.generic) and valid is None and value.dtype.kind in "biuf":
+    if valid is None and isinstance(value, PLAIN):
         value = value.item()
-    if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, float) and math.isfinite(value):
         return value  # By far the most common case.
+    if isinstance(value, (str, int)):
+        return value
     array = np.asarray(value)
     if array.dtype.kind == "c":
         array = np.stack([array.real, array.imag], -1)

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from ..._jax.arrays import is_key
-from ..._logdict.logdict import LogDict, Origin, from_series
+from ..._logdict.logdict import LogDict, from_series
+from ..._logdict.origin import Origin
 from ..._logdict.series import Series
 from .runs import RUN_STEP
 

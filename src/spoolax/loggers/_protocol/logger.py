@@ -84,6 +84,9 @@ class Logger(Generic[LoopState]):
     # Whether `simulate` hands it what the step logs, besides the states. A logger whose `log` knows
     # the states of one program would not know what to do with that.
     takes_entries = False
+    # Whether batches of entries must not change the order of what different `log` calls have
+    # logged. There are more of them then.
+    keeps_order = False
 
     _ending: Ending | None = None
     # What has ended a run early whose driver leaves it to others to close the logger.
@@ -226,7 +229,7 @@ class Logger(Generic[LoopState]):
                 `spoolax.tap`.
         """
         sink = checked_sink(self, self.takes_many, latency, overflow)
-        sink.owner = self
+        sink.owner, sink.in_order = self, self.keeps_order
         return TappedByLogger(f, Options(**options), sink, logger_state)
 
     def spool(

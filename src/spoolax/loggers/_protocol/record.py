@@ -53,8 +53,9 @@ def make_record(state: Any, values: dict[str, Any], step: int) -> Record:
         record.steps = {name: next(iter(at.values())) for name, at in state.steps.items() if at}
         lanes = {key: axes for key, (axes, _) in state._axes.items() if axes}
         record.valid, record.lanes = _by_leaf(state._valid, values), _by_leaf(lanes, values)
-        if state.origin is not None:
-            record.tags, record.time = state.origin.tags, state.origin.time
+        origin = state.origin
+        if origin is not None:
+            record.tags, record.time = origin.tags, origin.time
     return record
 
 
@@ -122,7 +123,7 @@ def is_donated(value: Any) -> bool:
 
 
 def _read(name: str, value: Any) -> Any:
-    if not isinstance(value, jax.Array):
+    if isinstance(value, (np.generic, np.ndarray)) or not isinstance(value, jax.Array):
         return value
     if is_donated(value):
         raise LogValueError(f"{name!r} has been donated to another computation: its value is gone.")

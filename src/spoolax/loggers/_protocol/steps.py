@@ -19,7 +19,7 @@ def step_of(logs: LogDict, counts: Counts) -> int | float:
         key, at = found
         if np.ndim(at):  # Of several lanes, the one that is furthest.
             at = np.asarray(at)[np.asarray(logs.series(key).mask)].max()
-        number = np.asarray(at).item()
+        number = at.item() if isinstance(at, np.generic) else np.asarray(at).item()
         return int(number) if number == number // 1 else float(number)
     origin = logs.origin  # Only made when it is needed.
     if origin is not None and len(origin.iteration) == 1:

@@ -58,7 +58,9 @@ class TappedByLogger(Tapped[P, T]):
             logger.run(number)(logs)
 
         sink = self._sink
-        return Sink(to_run, sink.batch, sink.latency, sink.overflow, logger)
+        to_it = Sink(to_run, sink.batch, sink.latency, sink.overflow, logger)
+        to_it.in_order = sink.in_order
+        return to_it
 
 
 def run_number(state: LoggerState) -> int:

@@ -18,9 +18,10 @@ from ..._logdict.logdict import LogDict
 from ..._packing import Packing
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError
-from .record import by_name, is_donated
+from .record import SCALARS, by_name, is_donated
 
 Values = dict[str, Any]
+ON_HOST = (*SCALARS, np.ndarray)
 SMALL = 256  # Elements of an array that is worth packing, at most.
 
 
@@ -33,6 +34,8 @@ class Contents(NamedTuple):
 
     def unpack(self, arrays: list[Any]) -> Values:
         """Take the values out of the arrays. The arrays may have an axis of rows in front."""
+        if not arrays:
+            return {}
         words, *large = arrays
         values = zip(self.names, self.packing.unpack(words, large), strict=True)
         return {name: value[()] if value.ndim == 0 else value for name, value in values}
@@ -42,7 +45,7 @@ class Copies(NamedTuple):
     """Values that were copied on the device. Reading them waits for the device."""
 
     contents: Contents
-    arrays: list[Any]  # The words of the small ones, then the large ones.
+    arrays: list[Any]  # The words of the small ones, then the large ones. May be empty.
     rest: Values  # What is not a JAX array.
     order: tuple[str, ...]
 
@@ -79,8 +82,10 @@ class View:
         """The values by name, as they are in the state."""
         if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
             return dict(state)  # As nearly every entry of a tap is.
-        if self._view is None and type(state) is dict and _are_arrays(list(state.values())):
-            return {str(name): x for name, x in state.items()}
+        if self._view is None and type(state) is dict and _are_values(state.values()):
+            named = {str(name): x for name, x in state.items()}
+            if len(named) == len(state):
+                return named
         return by_name(state if self._view is None else self._view(state))
 
     def copies(self, state: Any) -> Copies:
@@ -125,6 +130,7 @@ def _packed(values: Values) -> tuple[Contents, list[Any]]:
 
 
 _pack = jax.jit(_packed)
+NOTHING = Contents((), Packing.of((), SMALL))
 
 
 def _copies(values: Values) -> Copies:
@@ -134,6 +140,8 @@ def _copies(values: Values) -> Copies:
         arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
         others = {name: x for name, x in values.items() if name not in arrays}
         rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in others.items()}
+    if not arrays:
+        return Copies(NOTHING, [], rest, tuple(values))
     try:
         contents, copies = _pack(arrays)
     except RuntimeError:
@@ -146,7 +154,15 @@ def _copies(values: Values) -> Copies:
 
 
 def _are_numpy(values: Values) -> bool:
-    return all(isinstance(x, (np.generic, np.ndarray)) for x in values.values())
+    return all(
+        issubclass(kind, (np.generic, np.ndarray)) for kind in set(map(type, values.values()))
+    )
+
+
+def _are_values(leaves: Iterable[Any]) -> bool:
+    """Say whether these are arrays, numbers and strings, none of which is traced."""
+    kinds = [kind for kind in set(map(type, leaves)) if not issubclass(kind, ON_HOST)]
+    return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
 
 
 def _are_arrays(leaves: list[Any]) -> bool:
