@@ -127,6 +127,23 @@ def test_entries_that_come_together_are_written_as_if_one_by_one(program, tmp_pa
     assert texts[0] == texts[1]
 
 
+def test_a_logger_that_writes_in_its_own_way_gets_every_record(tmp_path):
+    """One by one, also if they come together."""
+
+    class Marked(loggers.JsonlLogger):
+        def write(self, record):
+            record.values["mark"] = len(record.values)
+            super().write(record)
+
+    def f(x):
+        return jax.lax.fori_loop(0, 50, lambda i, x: spoolax.log({"x": x}) and x + 1, x)
+
+    with Marked(tmp_path / "log.jsonl") as logger:
+        logger.tap(f)(0)
+    lines = list(loggers.read_jsonl(tmp_path / "log.jsonl"))
+    assert [(line["x"], line["mark"]) for line in lines] == [(i, 1) for i in range(50)]
+
+
 def test_loggers_that_keep_the_order_get_it_beside_others(tmp_path):
     jsonl, saved = loggers.JsonlLogger(tmp_path / "log.jsonl"), loggers.SaveLogger(tmp_path / "h5")
     with loggers.CompositeLogger(jsonl, saved) as logger:

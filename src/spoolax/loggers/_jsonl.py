@@ -92,7 +92,8 @@ class JsonlLogger(WritingLogger):
     @property
     def takes_many(self) -> bool:
         """Whether it takes entries in batches: only if it writes all of them as they are."""
-        return self._schedule.is_always and not self._view.is_chosen
+        as_they_are = type(self).write is JsonlLogger.write and not self._view.is_chosen
+        return as_they_are and self._schedule.is_always
 
     def _append(self, lines: list[str]) -> None:
         self._file.write("\n".join([*lines, ""]))
