@@ -99,6 +99,7 @@ class View:
                 check_there(state)
                 raise
             except (TypeError, ValueError):
+                check_there(state)
                 # It reads numbers, or returns something other than arrays, or they are on several
                 # devices.
                 self._compiled = None
@@ -147,7 +148,8 @@ def _copies(values: Values) -> Copies:
     except RuntimeError:
         check_there(values)
         raise
-    except ValueError:  # They are on several devices.
+    except ValueError:  # They are on several devices, or were donated to a program.
+        check_there(values)
         packing = Packing.of(arrays.values(), small=-1)
         contents, copies = Contents(tuple(arrays), packing), copied(packing, arrays.values())
     return Copies(contents, copies, rest, tuple(values))
