@@ -50,6 +50,11 @@ def compile_seconds(make, *args, rounds=7):
     return statistics.median(times)
 
 
+def verdict(ratio, goal):
+    """Say whether a ratio is within its goal."""
+    return f"  goal {goal}x: {'met' if ratio <= goal else 'MISSED'}"
+
+
 def show(name, baseline, other, ratio, goal=""):
     print(f"  {name:<46} {_time(baseline):>9} {_time(other):>9} {ratio:>7.2f}x  {goal}")
 

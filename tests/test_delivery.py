@@ -375,7 +375,7 @@ def test_a_line_that_belonged_to_a_sink_which_is_gone_is_not_mistaken_for_it():
 
     def chunk(number, line, group):
         sink = types.SimpleNamespace(line=line, group=group)
-        return Chunk(None, sink, iter(()), 0, 1, 0.0, number=number)
+        return Chunk(types.SimpleNamespace(waited=True), sink, iter(()), 0, 1, 0.0, number=number)
 
     lines.append(chunk(1, "a", "gone"))
     lines.give_back(lines.take(), 0.0, True)

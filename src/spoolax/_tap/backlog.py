@@ -77,9 +77,14 @@ class Backlog:
         self._later_numbers = itertools.count()
 
     def is_full(self, chunk: Chunk) -> bool:
-        """Say whether there is no room for a chunk."""
+        """Say whether there is no room for a chunk.
+
+        What is ready only at the end of its program has half of it, lest it keep out what has to be
+        handed over before that.
+        """
+        most_bytes = MOST_BYTES // 2 if chunk.is_last else MOST_BYTES
         return self.entries > 0 and (
-            self.bytes + chunk.size > MOST_BYTES or self.entries + chunk.entries > MOST_ENTRIES
+            self.bytes + chunk.size > most_bytes or self.entries + chunk.entries > MOST_ENTRIES
         )
 
     def is_filling(self) -> bool:

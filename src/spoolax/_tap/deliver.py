@@ -27,7 +27,9 @@ class Part(NamedTuple):
 
     group: Group
     rows: ReelRows
-    first: int  # The iteration of the first of them, if they are counted.
+    # If they are counted, the number and the iteration of the first of them.
+    number: int = 0
+    iteration: int = 0
 
 
 class Piece(NamedTuple):
@@ -74,7 +76,7 @@ def _pieces(part: Part) -> list[Piece]:
     header, nodes = part.group.layout.unpack(part.rows)
     if part.group.counted:
         count = np.arange(len(part.rows.words), dtype=np.int32)
-        header = np.stack([count, count + part.first], 1)
+        header = np.stack([count + part.number, count + part.iteration], 1)
     # Rows are ordered by their number, and what is in a row as in `nodes`.
     order = header[:, 0].astype(np.int64) << 32
     pieces: list[Piece] = []

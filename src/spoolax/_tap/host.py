@@ -72,8 +72,6 @@ class Host:
 
     def begin(self, sink: Sink) -> Run:
         """Register an execution of a program."""
-        with self._lock:
-            self._start_worker()
         return self.runs.begin(sink, unbounded=self.is_worker())
 
     def is_worker(self) -> bool:
@@ -125,14 +123,21 @@ class Host:
         """Find the run with a number; 0 stands for one that was not registered, of a part."""
         return self.runs.find(number, part, unbounded=self.is_worker())
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no worker any more."""
+        return self._alone
+
     def put(self, chunk: Chunk, overflow: str, wait: bool = False) -> bool:
         """Queue a chunk for delivery, and say whether it was not dropped.
 
-        With `wait`, return when it has been delivered.
+        If the queue is full, "wait", "drop", or "keep" it all the same. With `wait`, return when it
+        has been delivered.
         """
         with self._lock:
             self._start_worker()
-            if not chunk.run.unbounded and self._backlog.is_full(chunk):
+            bounded = not chunk.run.unbounded and overflow != "keep"
+            if bounded and self._backlog.is_full(chunk):
                 if overflow == "drop":
                     return False
                 self._wait_for_room(chunk)

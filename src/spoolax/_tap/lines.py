@@ -38,11 +38,16 @@ class Chunk:
     waits: collections.deque[Sequence[Any]] | None = None
     number: int = 0  # Its place among all that were queued.
     line: Any = None
+    is_last: bool = False  # Of what comes from its run, though it may be queued before the rest.
     is_taken: bool = False  # From then on, nothing is added to it.
 
     def is_ready(self) -> bool:
         """Say whether delivering its next entry would not wait for the device."""
         return not self.waits or all(map(is_ready, self.waits[0]))
+
+    def is_last_of(self, run: Run) -> bool:
+        """Say whether this comes after everything else of a run."""
+        return self.is_last and self.run is run
 
 
 class Share:
@@ -80,7 +85,11 @@ class Lines:
                 self._lines = {name: x for name, x in self._lines.items() if not x.is_idle}
             line = self._lines[name] = Line()
         chunk.line = line
-        line.chunks.append(chunk)
+        if chunk.run.waited or chunk.is_last:
+            line.chunks.append(chunk)
+        else:
+            behind = (i for i, other in enumerate(line.chunks) if other.is_last_of(chunk.run))
+            line.chunks.insert(next(behind, len(line.chunks)), chunk)
         if line.is_idle:
             # Each time: a line may have been that of a sink which is gone, and had the same name.
             line.share = self._shares.setdefault(chunk.sink.group, Share())

@@ -2,33 +2,93 @@
 
 from __future__ import annotations
 
-import jax
+import math
+from collections.abc import Mapping
 
-from .reel import MOST_ROWS
+import jax
+import numpy as np
 
 GROWTH = 64  # How many times longer than the last chunk the next one may be.
+MOST_LOOPS = 30  # Those that have a pace of their own; others share the last.
+UNLIMITED = (1 << 31) - 1  # Iterations.
+SHORT = 0.05  # Seconds.
 
 
 class Pace:
-    """How many iterations the loops of a program made between calls the last time."""
+    """How long a program took the last time, and what its loops made of that."""
 
     def __init__(self) -> None:
-        self._limits: dict[str, int] = {}
+        self.loops: tuple[str, ...] = ()  # Those that the program has, once it is known.
+        self.awaited = False  # Somebody has to wait for its end, however short it is.
+        self._limits: dict[str, int] = {}  # How many iterations they made between calls.
+        self._totals: Mapping[str, int] = {}  # How many they made in all.
+        self._seconds: float | None = None
+        self._ended = 0.0
+        self._begin: tuple[float, np.ndarray] | None = None  # For a latency, until it changes.
 
-    def first(self) -> int:
-        """How many to begin with: fewer than any loop reached, in case it has become slower."""
+    @property
+    def is_short(self) -> bool:
+        """Whether the program is over so soon that nobody has to wait for it, nor would stop it."""
+        return self._seconds is not None and self._seconds < SHORT and not self.awaited
+
+    def _is_over_within(self, latency: float) -> bool:
+        """Say whether the program is over before anybody who waits so long would see entries."""
+        return self._seconds is not None and self._seconds < latency / 2
+
+    def begin(self, run: int, latency: float) -> np.ndarray:
+        """What a program gets, and later, changed, as the answer of the host: its orders.
+
+        They are the number of the run (0 until the host has given it one, less if it is to stop),
+        whether nothing may wait for the end of the program, and how many iterations the first chunk
+        of each loop may have.
+        """
+        if self._begin is None or self._begin[0] != latency:
+            self._begin = latency, self._first(latency)
+        begin = self._begin[1].copy()
+        begin[0] = run
+        return begin
+
+    def _first(self, latency: float) -> np.ndarray:
+        begin = np.ones(2 + MOST_LOOPS, np.int32)
         if jax.process_count() > 1:
-            return 1  # One process is called for all of them, so only that one knows the pace.
-        return max(1, min(list(self._limits.values()), default=1) // 2)
+            return begin  # One process is called for all of them, so only that one knows the pace.
+        if latency == math.inf:
+            begin[1:] = 0, *[UNLIMITED] * MOST_LOOPS
+            return begin
+        if self._is_over_within(latency):
+            assert self._seconds is not None
+            begin[1] = 0
+            slack = latency / 2 / max(self._seconds, 1e-9)
+            limits = {loop: int(1 + total * slack) for loop, total in self._totals.items()}
+        else:  # Fewer than it reached, in case it has become slower.
+            limits = {loop: limit // 2 for loop, limit in self._limits.items()}
+        for loop in self.loops:
+            begin[self.place(loop)] = max(1, min(limits.get(loop, 1), UNLIMITED))
+        return begin
 
-    def next(self, loop: str, limit: int, made: int, elapsed: float | None, latency: float) -> int:
+    def place(self, loop: str) -> int:
+        """Say where among those numbers the limit of a loop is."""
+        return 2 + min(self.loops.index(loop), MOST_LOOPS - 1)
+
+    def next(self, loop: str, limit: int, made: int, elapsed: float, latency: float) -> int:
         """How many iterations the next chunk of a loop may have, given how many the last one made.
 
-        That took `elapsed` seconds, if it is known.
+        That took `elapsed` seconds.
         """
-        if not made or elapsed is None:
-            return limit
         ideal = made * latency / 2 / max(elapsed, 1e-9)
-        limit = int(max(1, min(ideal, limit * GROWTH, MOST_ROWS)))
+        limit = int(min(max(1, ideal), limit * GROWTH, UNLIMITED))
         self._limits[loop] = limit
+        self._begin = None
         return limit
+
+    def ended(self, begun: float, ended: float, totals: Mapping[str, int]) -> None:
+        """A program has ended, with so many iterations of its loops.
+
+        It may have had to wait for the one before it.
+        """
+        seconds, self._ended = ended - max(begun, self._ended), ended
+        if self._seconds is None or totals != self._totals:
+            self._seconds, self._totals, self._begin = seconds, totals, None
+        elif not self._seconds / 2 < seconds < self._seconds * 2:
+            # One that was held up changes little.
+            self._seconds, self._begin = (seconds + self._seconds) / 2, None

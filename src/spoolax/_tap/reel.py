@@ -21,7 +21,9 @@ from .._log.entry import Nodes, entries, size_of
 from .._packing import Packing
 
 MOST_ROWS = 16384
-MOST_BYTES = 1 << 20
+MOST_BYTES_EACH = 1 << 20
+MOST_BYTES_OF_ALL = 4 << 20  # If a reel can hold all that a loop logs, as its outputs would.
+MOST_BYTES = 16 << 20  # All reels of a program together.
 PACKED = 1024  # Arrays of up to this many numbers are packed into words.
 
 
@@ -56,10 +58,9 @@ class Layout:
         return self._packing.is_packed.count(False)
 
     @functools.cached_property
-    def capacity(self) -> int:
-        """How many rows a reel should have."""
-        size = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(self._row_type()))
-        return int(max(1, min(MOST_ROWS, MOST_BYTES // max(1, size))))
+    def row_bytes(self) -> int:
+        """The size of a row."""
+        return sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(self._row_type()))
 
     def start(self, rows: int) -> Reel:
         """Make an empty reel."""
@@ -94,32 +95,38 @@ class Group:
     """Entries that are logged together: the rows of a reel, and the loop that they come from."""
 
     def __init__(
-        self, nodes: Nodes, path: tuple[str, ...], most: int | None, counted: bool
+        self,
+        nodes: Nodes,
+        path: tuple[str, ...],
+        most: int | None,
+        counted: bool,
+        most_bytes: int = MOST_BYTES_EACH,
     ) -> None:
         self.nodes, self.path, self.most = nodes, path, most
         # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
         # `counted` by the iterations of the one loop that they are in.
         self.counted = counted
         self.layout = Layout(0 if counted else 1 + len(path), nodes)
-        self.capacity = min(self.layout.capacity, most or self.layout.capacity)
+        size = max(1, self.layout.row_bytes)
+        self.holds_all = most is not None and most * size <= min(MOST_BYTES_OF_ALL, most_bytes)
+        rows = max(1, min(MOST_ROWS, min(MOST_BYTES_EACH, most_bytes) // size))
+        self.capacity = max(1, most) if self.holds_all and most is not None else rows
         self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
         self.is_rare = any(one.meta.rare for one in entries(nodes))
         self.entries = sum(map(size_of, nodes))  # In a row, at most.
 
     def start(self, spare: int) -> Reel:
-        """Make an empty reel, with a few rows more than its capacity."""
-        return self.layout.start(self.capacity + spare)
+        """Make an empty reel, with a few rows more than its capacity if it may be overstepped."""
+        return self.layout.start(self.capacity + (0 if self.holds_all else spare))
 
 
-def write(reel: Reel, words: Any, large: Sequence[Any], wanted: Any) -> Reel:
-    """Add a row, if it is `wanted` (always, if that is None). There must be room for it."""
+def write(reel: Reel, row: Any, words: Any, large: Sequence[Any]) -> Reel:
+    """Write a row. There must be room for it. It is not counted."""
     rows = [
-        lax.dynamic_update_index_in_dim(buffer, row, reel.count, 0)
-        for buffer, row in zip((reel.words, *reel.large), (words, *large), strict=True)
+        lax.dynamic_update_index_in_dim(buffer, value, row, 0)
+        for buffer, value in zip((reel.words, *reel.large), (words, *large), strict=True)
     ]
-    # A row that is not wanted will be overwritten by the next.
-    more = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
-    return Reel(reel.count + more, rows[0], tuple(rows[1:]))
+    return Reel(reel.count, rows[0], tuple(rows[1:]))
 
 
 def taken(words: Any, large: Sequence[Any], count: int) -> ReelRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import threading
 import time
@@ -26,14 +27,20 @@ class Run:
         self.number, self.sink = number, sink
         self.stop: StopRun | KeyboardInterrupt | None = None  # Somebody wants it to stop.
         self.stopped = False  # It was told so; else it ended before it could be.
-        self.interruptible = interruptible()
+        self.waited = True  # Somebody waits for its end, and raises what stopped it.
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None  # It is ready when the program has ended.
         self._device: str | None = None
         # If it was not registered, it is not known when it began.
-        self._begun = None if sink is None else time.perf_counter()
+        self.begun = None if sink is None else time.perf_counter()
+        self.ended: float | None = None  # Not known before somebody looks.
         self._paused: dict[str, float] = {}
+
+    @functools.cached_property
+    def interruptible(self) -> interruptible:
+        """Tells whether Ctrl-C was pressed while it ran. Short programs do without it."""
+        return interruptible()
 
     @property
     def device(self) -> str | None:
@@ -45,7 +52,7 @@ class Run:
 
     def arrived(self, loop: str) -> float | None:
         """Seconds since this loop (or the program) went on after it last paused, if known."""
-        since = self._paused.get(loop, self._begun)
+        since = self._paused.get(loop, self.begun)
         return None if since is None else time.perf_counter() - since
 
     def is_to_stop(self) -> bool:
@@ -54,11 +61,14 @@ class Run:
             self.stop = KeyboardInterrupt()
         return self.stop is not None
 
-    def answer(self) -> int:
-        """What to tell the program: its number, negated if it is to stop."""
-        if not self.is_to_stop():
+    def answer(self, is_alone: bool) -> int:
+        """What to tell the program: its number, negated if it is to stop.
+
+        If nobody waits for it, it can only fail, and not if other devices would wait for it then.
+        """
+        if not self.is_to_stop() or not (self.waited or is_alone):
             return self.number
-        self.stopped = True
+        self.stopped = self.waited
         return -self.number
 
     def raise_if_asked_to_stop(self) -> None:
@@ -73,7 +83,7 @@ class Run:
             raise KeyboardInterrupt
         if self.stop is not None and self.stopped:
             raise self.stop from None
-        if self.token is not None and jax.process_count() > 1 and int(self.token) < 0:
+        if self.token is not None and jax.process_count() > 1 and self.token[0] < 0:
             # One process is called for all of them.
             raise StopRun("Another process stopped this program.")
 

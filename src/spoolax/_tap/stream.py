@@ -8,7 +8,11 @@ order by a number that each of them has. Calls are chained by the host's answers
 order themselves. An answer may also be that the program is to stop: then it leaves all of these
 loops, on every device in the same iteration, and what it computes from there on is discarded.
 
-Entries outside loops, and large ones, are sent at once.
+Nothing has to be sent while a program runs if it is over before anybody could see that. So what is
+in the reels at the end is returned, with the outputs; entries outside loops have reels of one row.
+If a program was over within the latency the last time, that is all there is: it calls the host only
+if one of its loops makes more iterations than would have taken so long. Other programs send what is
+logged outside loops at once. So do parts of larger programs, where nothing can be returned.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from .._jax import arrays
@@ -38,14 +41,13 @@ from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
-from .pace import Pace
-from .receive import Receiver, raise_stop
-from .reel import Group, Reel, write
+from .pace import UNLIMITED, Pace
+from .receive import Handover, Receiver, Tail, raise_stop
+from .reel import MOST_BYTES, Group, Reel, write
 from .runs import Embedded, execute
 from .sinks import Sink
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
-UNLIMITED = (1 << 31) - 1  # Iterations between pauses of a loop that has nothing to send then.
 
 
 class Tap:
@@ -57,10 +59,11 @@ class Tap:
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Stream what taps have claimed in a part of a larger program."""
-        part, begin = Embedded(), np.array([0, 1], np.int32)
-        outs, run = stream(jaxpr, *once(survey(jaxpr)), args, None, begin, Pace(), part)
+        part, pace = Embedded(), Pace()
+        begin = pace.begin(0, 0.0)
+        outs, tail = stream(jaxpr, *once(survey(jaxpr)), args, None, begin, pace, part)
         # What stopped it can be raised only if it fails, once no device waits for another.
-        run, _ = lax.optimization_barrier((run, outs))
+        run, _ = lax.optimization_barrier((tail.numbers[0], outs))
         lax.cond(run < 0, lambda: tell_host(raise_stop, run, part, execute), lambda: None)
         return outs
 
@@ -68,12 +71,14 @@ class Tap:
 class StreamState(NamedTuple):
     """What a streaming program carries."""
 
-    run: Any  # Which execution this is; 0 until the host has given it a number; < 0: it is to stop.
-    first: Any  # How many iterations the first chunk of a loop may have.
-    rows: Any  # How many rows have been written since the last call.
+    orders: Any  # What `Pace.begin` returned, or the host has answered.
+    rows: Any  # How many rows have been written since there were none in any reel.
     iterations: dict[str, Any]  # Of the loops that we are in.
-    limits: dict[str, Any]  # By loop, how many iterations a chunk may have.
+    totals: dict[str, Any]  # By loop, how many iterations it made in all, if we are not in it.
     reels: dict[str, Reel]
+    # Of reels whose rows are counted: the number of the first row, and its iteration.
+    bases: dict[str, Any]
+    since: dict[str, Any]
     windows: tuple[WindowState, ...]  # One for each tap.
 
 
@@ -86,14 +91,12 @@ def stream(
     begin: Any,
     pace: Pace,
     part: Embedded | None = None,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Any], Tail]:
     """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
 
     `found` is what it logs, as `survey` says, and `repeated` what of it is not to be logged.
-    `begin` is two numbers: that of the run, and how many iterations the first chunk of a loop may
-    have. Returns the outputs, and a number that is there when everything has been handed over. If
-    it is negative, the program was stopped, and the outputs mean nothing. `part` is what this is
-    of somebody else's program.
+    `begin` is what `Pace.begin` returns. Returns the outputs, and what is left to hand over, which
+    is nothing in a `part` of somebody else's program.
     """
     claiming: dict[Any, None] = dict.fromkeys(
         one for nodes, _ in found for entry in entries(nodes) for one in entry.meta.listeners
@@ -106,11 +109,15 @@ def stream(
         keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
     receiver = Receiver([tap for tap, _ in listeners], pace, part)
-    meaning = _Streaming(listeners, tap, repeated, receiver)
+    # One process is called for all of them, and only that one could have what others return.
+    returns = part is None and jax.process_count() == 1
+    meaning = _Streaming(listeners, tap, repeated, receiver, returns)
     meaning.rehearse(jaxpr, args)
-    outs, state, nodes = interpret(jaxpr, args, meaning.start(*begin), meaning, Where())
+    pace.awaited = any(_is_rare(nodes) for nodes, _ in found)  # That may stop the program.
+    start = meaning.start(begin, in_time=host_calls.within(jaxpr) > 0)
+    outs, state, nodes = interpret(jaxpr, args, start, meaning, Where())
     assert not nodes, "everything was sent"
-    return outs, meaning.finish(state).run
+    return outs, meaning.tail(meaning.finish(state))
 
 
 def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
@@ -139,7 +146,7 @@ def _unclaimed(nodes: Nodes) -> Nodes:
 
 
 class _Streaming(Meaning):
-    """Sends entries: at once, or from reels whenever a loop pauses."""
+    """Sends entries from reels: whenever a loop pauses, or at the end."""
 
     def __init__(
         self,
@@ -147,10 +154,12 @@ class _Streaming(Meaning):
         outermost: Tap | None,
         repeated: frozenset[Any],
         receiver: Receiver,
+        returns: bool,
     ) -> None:
         self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
-        self._receiver = receiver
-        self._groups: dict[str, Group] = {}
+        self._receiver, self._returns = receiver, returns
+        self._groups: dict[str, Group] = {}  # In program order, as far as loops are concerned.
+        self._loops: list[str] = []  # Those that have reels.
         self._sending: set[str] = set()  # Loops that send amid iterations.
         self._calling: set[str] = set()  # Loops that call the user's Python functions.
         self._rehearsing = False
@@ -159,24 +168,54 @@ class _Streaming(Meaning):
         """Find out which reels there will be, before any loop is built."""
 
         def run(*args: Any) -> None:
-            interpret(jaxpr, args, self.start(jnp.int32(0), jnp.int32(1)), self, Where())
+            start = self.start(self._receiver.pace.begin(0, 0.0), False)
+            _, state, _ = interpret(jaxpr, args, start, self, Where())
+            self.finish(state)
 
         self._rehearsing = True
         jax.eval_shape(run, *args)
         self._rehearsing = False
-        loops = [group.path[0] for group in self._groups.values()] + list(self._sending) * 2
+        loops = [_unit(group.path) for group in self._groups.values()] + list(self._sending) * 2
+        share = MOST_BYTES // max(1, len(self._groups))
         for name, group in self._groups.items():
-            if group.counted and loops.count(group.path[0]) > 1:
-                # There are others, so it takes a number to put them in order.
-                self._groups[name] = Group(group.nodes, group.path, group.most, counted=False)
+            # If there are others, it takes a number to put them in order.
+            counted = group.counted and loops.count(_unit(group.path)) == 1
+            self._groups[name] = Group(group.nodes, group.path, group.most, counted, share)
+        paths = (path for group in self._groups.values() for path in _prefixes(group.path))
+        self._loops = list(dict.fromkeys(paths))
+        self._receiver.pace.loops = tuple(self._loops)
 
-    def start(self, run: Any, first: Any) -> StreamState:
+    def start(self, begin: Any, in_time: bool) -> StreamState:
+        """The state to begin with. `in_time`: entries must be sent before what follows them."""
         windows = tuple(windows.start() for _, windows in self._listeners)
-        return StreamState(run, first, jnp.int32(0), {}, {}, {}, windows)
+        zero = jnp.int32(0)
+        counted = dict.fromkeys((n for n, group in self._groups.items() if group.counted), zero)
+        # An unrolled loop may overstep the capacity.
+        return StreamState(
+            orders=jnp.asarray(begin).at[1].set(1) if in_time else jnp.asarray(begin),
+            rows=zero,
+            iterations={},
+            totals=dict.fromkeys(self._loops, zero),
+            reels={name: group.start(MOST_UNROLLED) for name, group in self._groups.items()},
+            bases=counted,
+            since=counted,
+            windows=windows,
+        )
 
     def finish(self, state: StreamState) -> StreamState:
+        """Log what is left in windows."""
         made, state = self._windowed(state, lambda tap, windows, its: (windows.finish(its), its))
         return self._send(state, Where(), made)
+
+    def tail(self, state: StreamState) -> Tail:
+        """What is left to hand over."""
+        names = list(self._groups) if self._returns else []
+        numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
+        groups = tuple(self._groups[name] for name in names)
+        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        return Tail(
+            jnp.stack([state.orders[0], *numbers]), arrays, Handover(self._receiver, groups)
+        )
 
     def _windowed(
         self, state: StreamState, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
@@ -219,19 +258,41 @@ class _Streaming(Meaning):
             return state
         if not where.path:
             return self._send(state, where, nodes)
-        name = f"{where}@{'.'.join(map(str, where.spot))}"
         wanted = _any_happened(nodes)
+        sure = len(where.path) == 1 and wanted is None and not where.in_test
+        return self._written(state, where, nodes, wanted, sure)
+
+    def _written(
+        self, state: StreamState, where: Where, nodes: Nodes, wanted: Any, sure: bool
+    ) -> StreamState:
+        """Write a row into the reel of this place."""
+        name = _name(where)
         if self._rehearsing:
-            sure = len(where.path) == 1 and wanted is None and not where.in_test
             self._groups[name] = _group(nodes, where, counted=sure)
             return state
-        words, large = self._groups[name].layout.pack(self._header(name, state, where), nodes)
-        reel = write(state.reels[name], words, large, wanted)
+        group, reel = self._groups[name], state.reels[name]
+        if group.counted:  # As few numbers as possible change in every iteration.
+            reel = write(reel, self._count(state, name), *group.layout.pack([], nodes))
+            return state._replace(reels={**state.reels, name: reel})
+        reel = write(reel, reel.count, *group.layout.pack(self._header(state, where), nodes))
+        # A row that is not wanted will be overwritten by the next.
+        more = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
+        reel = reel._replace(count=reel.count + more)
         return state._replace(rows=state.rows + 1, reels={**state.reels, name: reel})
 
-    def _header(self, name: str, state: StreamState, where: Where) -> list[Any]:
-        if self._groups[name].counted:
-            return []
+    def _count(self, state: StreamState, name: str) -> Any:
+        """How many rows there are in a reel."""
+        if name in state.since:
+            return self._made(state, name) - state.since[name]
+        return state.reels[name].count
+
+    def _made(self, state: StreamState, name: str) -> Any:
+        """How many iterations the loop of a reel has made, whose rows are counted."""
+        loop = _unit(self._groups[name].path)
+        return state.iterations.get(loop, state.totals[loop])
+
+    @staticmethod
+    def _header(state: StreamState, where: Where) -> list[Any]:
         return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
     def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
@@ -241,17 +302,9 @@ class _Streaming(Meaning):
     # Loops.
 
     def entered(self, state: StreamState, where: Where) -> StreamState:
-        loop = str(where)
-        state = state._replace(iterations={**state.iterations, loop: jnp.int32(0)})
-        if self._rehearsing or len(where.path) > 1:
-            return state
-        names = [name for name, group in self._groups.items() if _starts(group.path, where)]
-        loops = {str(frame) for name in names for frame in _prefixes(self._groups[name].path)}
-        return state._replace(
-            # An unrolled loop may overstep the capacity.
-            reels={name: self._groups[name].start(MOST_UNROLLED) for name in names},
-            limits=dict.fromkeys(sorted(loops), state.first),
-        )
+        state = state._replace(iterations={**state.iterations, str(where): jnp.int32(0)})
+        bases = {name: state.rows for name in self._unit(where) if name in state.bases}
+        return state._replace(bases={**state.bases, **bases}) if len(where.path) == 1 else state
 
     def chunked(self, where: Where) -> bool:
         if where.path[-1].length == 0:
@@ -263,19 +316,23 @@ class _Streaming(Meaning):
         )
 
     def goes_on(self, state: StreamState) -> Any:
-        return state.run >= 0
+        return state.orders[0] >= 0
+
+    def iteration(self, state: StreamState, where: Where) -> Any:
+        return state.iterations[str(where)]
 
     def chunk_size(self, state: StreamState, where: Where) -> Any:
         if self._rehearsing:
             return jnp.int32(1)
-        if str(where) not in state.limits:
+        if str(where) not in state.totals:
             return jnp.int32(UNLIMITED)
         if str(where) in self._calling:
             # That takes longer than our own call, and may fail: nothing should be lost then.
             return jnp.int32(1)
-        room = state.limits[str(where)]
+        room = state.orders[self._receiver.pace.place(str(where))]
         for name, group in self._own(where):
-            room = jnp.minimum(room, group.capacity - state.reels[name].count)
+            if not group.holds_all:
+                room = jnp.minimum(room, group.capacity - self._count(state, name))
         return room
 
     def iterated(self, state: StreamState, where: Where) -> StreamState:
@@ -287,25 +344,36 @@ class _Streaming(Meaning):
     def chunk_ended(
         self, state: StreamState, where: Where, made: Any, unfinished: Any
     ) -> StreamState:
-        if self._rehearsing or str(where) not in state.limits:
+        if self._rehearsing or str(where) not in state.totals:
             return state
-        if len(where.path) == 1:
+        if len(where.path) > 1:
+            full = jnp.bool_(False)
+            for name, group in self._own(where):
+                full |= self._count(state, name) >= group.capacity
+            needed = full | unfinished
+        elif self._returns:
+            needed = unfinished | (state.orders[1] != 0)
+        else:
             return self._call(state, where, made=made)
-        full = jnp.bool_(False)
-        for name, group in self._own(where):
-            full |= state.reels[name].count >= group.capacity
-        return lax.cond(  # type: ignore[no-any-return]
-            full | unfinished, lambda s: self._call(s, where, made=made), lambda s: s, state
-        )
+
+        def call(state: StreamState) -> StreamState:
+            return self._call(self._earlier_sent(state, where), where, made=made)
+
+        return lax.cond(needed, call, lambda s: s, state)  # type: ignore[no-any-return]
 
     def left(self, state: StreamState, where: Where) -> StreamState:
         inside = set(_loops(where))
+        ended = {loop: i for loop, i in state.iterations.items() if loop not in inside}
+        totals = {loop: i + ended.get(loop, 0) for loop, i in state.totals.items()}
         state = state._replace(
-            iterations={loop: i for loop, i in state.iterations.items() if loop in inside}
+            iterations={loop: i for loop, i in state.iterations.items() if loop in inside},
+            totals=totals,
         )
         if where.path:
             return state
-        state = state._replace(reels={}, limits={})
+        for name in state.since:  # They were not numbered one by one.
+            if _unit(self._groups[name].path) in ended:
+                state = state._replace(rows=state.rows + self._count(state, name))
         made, state = self._windowed(state, lambda tap, windows, its: windows.left(its, where))
         return self._send(state, where, made)
 
@@ -313,54 +381,111 @@ class _Streaming(Meaning):
         path = tuple(map(str, where.path))
         return [(name, group) for name, group in self._groups.items() if group.path == path]
 
+    def _unit(self, where: Where) -> list[str]:
+        """The reels of the outermost loop that we are in."""
+        unit = str(where.path[0])
+        return [name for name, group in self._groups.items() if _unit(group.path) == unit]
+
     # Calls to the host.
 
     def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
-        """Send what is in the reels, and then `nodes`, if any of them happened."""
-        if self._rehearsing and nodes:
-            self._sending.update(_loops(where))
-        if self._rehearsing or not nodes:
+        """Send entries if any of them happened, after what is in the reels of the same loop."""
+        if not nodes:
             return state
         happened = _any_happened(nodes)
+        waits = self._returns and not where.path and not _is_urgent(nodes)
+        if waits:
+            state = self._written(state, where, nodes, happened, False)
+        elif self._rehearsing:
+            self._sending.update(_loops(where))
+        if self._rehearsing:
+            return state
+
+        def call(state: StreamState) -> StreamState:
+            if waits:
+                return self._call(state, where, [_name(where)])
+            return self._call(self._earlier_sent(state, where), where, nodes=nodes)
+
+        if waits:
+            at_once = state.orders[1] != 0
+            happened = at_once if happened is None else at_once & happened
         if happened is None:
-            return self._call(state, where, nodes)
+            return call(state)
+        return lax.cond(happened, call, lambda s: s, state)  # type: ignore[no-any-return]
+
+    def _earlier_sent(self, state: StreamState, where: Where) -> StreamState:
+        """Send what is in reels of other places, which has waited for the end so far."""
+        mine = self._unit(where) if where.path else []
+        others = [name for name in state.reels if name not in mine]
+        if mine:
+            others = others[: list(state.reels).index(mine[0])]
+        if not self._returns or not others:
+            return state
+        waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in others])
         return lax.cond(  # type: ignore[no-any-return]
-            happened, lambda s: self._call(s, where, nodes), lambda s: s, state
+            waiting > 0, lambda s: self._call(s, where, others), lambda s: s, state
         )
 
+    def _numbers(self, state: StreamState, names: Sequence[str]) -> list[Any]:
+        """For each reel, how many rows there are; and of rows that are counted, which they are."""
+        numbers = []
+        for name in names:
+            numbers.append(self._count(state, name))
+            if name in state.bases:
+                numbers += [state.bases[name], self._made(state, name)]
+        return numbers
+
     def _call(
-        self, state: StreamState, where: Where, nodes: Nodes | None = None, made: Any = None
+        self,
+        state: StreamState,
+        where: Where,
+        names: Sequence[str] | None = None,
+        nodes: Nodes = (),
+        made: Any = None,
     ) -> StreamState:
-        """Call the host. A loop that pauses says how many iterations it made."""
-        loop, names = str(where), list(state.reels)
-        zero = jnp.int32(0)
-        question = [
-            state.run,
-            state.limits.get(loop, zero),
-            zero if made is None else made,
-            state.iterations[_loops(where)[0]] if where.path else zero,
-            *(state.reels[name].count for name in names),
-        ]
+        """Call the host, with some reels: those of the loop that we are in, if not told otherwise.
+
+        A loop that pauses says how many iterations it made.
+        """
+        all_sent = names is None
+        if names is None:
+            names = self._unit(where) if where.path else []
+        loop, zero = str(where), jnp.int32(0)
+        question = [zero if made is None else made, *self._numbers(state, names)]
         arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
-        if nodes is not None:
-            header = [state.rows, *(state.iterations[loop] for loop in _loops(where))]
+        if nodes:
             last = _group(nodes, where, False)
-            words, large = last.layout.pack(header, nodes)
+            words, large = last.layout.pack(self._header(state, where), nodes)
             arrays += [words, *large]
-        receive = functools.partial(self._receiver, loop, [self._groups[n] for n in names], last)
-        answer = host_call(receive, jnp.stack(question), *arrays)
-        limits = state.limits
-        if nodes is None:
-            limits = {**limits, loop: answer[1]}
-        reels = {name: reel._replace(count=jnp.int32(0)) for name, reel in state.reels.items()}
-        return state._replace(run=answer[0], rows=jnp.int32(0), limits=limits, reels=reels)
+        groups = [self._groups[name] for name in names]
+        receive = functools.partial(self._receiver, loop, groups, last)
+        orders = host_call(receive, state.orders, jnp.stack(question), *arrays)
+        empty = {name: state.reels[name]._replace(count=zero) for name in names}
+        counted = [name for name in names if name in state.bases]
+        state = state._replace(
+            orders=orders,
+            reels={**state.reels, **empty},
+            bases={**state.bases, **dict.fromkeys(counted, zero)},
+            since={**state.since, **{name: self._made(state, name) for name in counted}},
+        )
+        return state._replace(rows=zero) if all_sent else state
 
 
 def _group(nodes: Nodes, where: Where, counted: bool) -> Group:
     # A loop that is in no other has no more rows than iterations.
-    most = where.path[0].length if len(where.path) == 1 else None
+    most = where.path[0].length if len(where.path) == 1 else None if where.path else 1
     return Group(jax.tree.map(jax.typeof, nodes), tuple(map(str, where.path)), most, counted)
+
+
+def _name(where: Where) -> str:
+    """What the reel of a place is known by."""
+    return f"{where}@{'.'.join(map(str, where.spot))}"
+
+
+def _unit(path: tuple[str, ...]) -> str:
+    """The outermost loop of a path; "" if there is none."""
+    return path[0] if path else ""
 
 
 def _loops(where: Where) -> list[str]:

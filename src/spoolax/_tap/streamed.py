@@ -8,11 +8,11 @@ compiled as a stream.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from .._jax import arrays
 from .._jax.primitives import Jaxpr
@@ -28,6 +28,7 @@ from .._walk.repetitions import once
 from .._walk.survey import survey
 from .host import host
 from .pace import Pace
+from .runs import Run
 from .stream import Tap, stream
 
 
@@ -40,7 +41,8 @@ class Streamed(Program):
 
     def __init__(self, tap: Tap, *args: Any) -> None:
         super().__init__(*args)
-        self._tap, self._pace = tap, Pace()
+        self._tap = tap
+        self._paces: dict[Any, Pace] = {}
         if self.traced:
             self.extra = len(self.steps)
 
@@ -51,7 +53,7 @@ class Streamed(Program):
             warn_of_silence(self.function, closed, nodes, self._tap.options)
         if not self.traced:
             *args, begin = args
-            return stream(closed, found, repeated, args, self._tap, begin, self._pace)
+            return stream(closed, found, repeated, args, self._tap, begin, self._pace(args))
         # Compiled by itself inside what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
         claiming = _Claiming(_current.value, self.steps, repeated)
@@ -69,11 +71,15 @@ class Streamed(Program):
             with _current(tap):
                 return self.applied(self.run([*leaves, *steps])[0])
         assert tap.sink is not None
+        pace = self._pace(leaves)
         run = host.begin(tap.sink)
-        begin = np.array([run.number, self._pace.first()], np.int32)
+        given = [*leaves, arrays.on_device(pace.begin(run.number, tap.sink.latency))]
+        if pace.is_short:
+            return self.applied(self._started(run, given))
         try:
             with run.interruptible:
-                out, run.token = self.run([*leaves, arrays.on_device(begin)])
+                out, tail = self.run(given)
+                run.token = tail.numbers
                 run.interruptible.wait_for(run.token)
         except KeyboardInterrupt as interrupt:
             # If it is still running, it learns that when it calls.
@@ -85,9 +91,29 @@ class Streamed(Program):
             if isinstance(error, jax.errors.JaxRuntimeError):
                 run.raise_if_stopped()  # What it ran into after that is of no interest.
             raise
+        run.ended = time.perf_counter()
         host.runs.ended(run)
         run.raise_if_stopped()
+        tail.handover.receiver.returned(tail, run)
         return self.applied(out)
+
+    def _started(self, run: Run, given: Sequence[Any]) -> Any:
+        """Start a program that does not take long, and do not wait for it."""
+        run.waited = False
+        try:
+            out, tail = self.run(given)
+        except BaseException:
+            host.runs.ended(run)
+            raise
+        run.token = tail.numbers
+        tail.handover.receiver.returned(tail, run)
+        return out
+
+    def _pace(self, leaves: Sequence[Any]) -> Pace:
+        """The pace of the program for arguments of these shapes."""
+        shapes = tuple([getattr(leaf, "shape", ()) for leaf in leaves])
+        pace = self._paces.get(shapes)
+        return self._paces.setdefault(shapes, Pace()) if pace is None else pace
 
 
 # The tap whose function is being traced inside another trace. It is part of JAX's cache keys.

@@ -43,7 +43,8 @@ def _scan(
     if meaning.chunked(inside):
 
         def step(carry: Any, state: State) -> Any:
-            i, carried, ys = carry
+            carried, ys = carry
+            i = meaning.iteration(state, inside)
             at = length - 1 - i if scan.reverse else i
             x = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in xs]
             outs, state, nodes = iterate(carried, x, state)
@@ -51,13 +52,13 @@ def _scan(
                 lax.dynamic_update_index_in_dim(ys, y, at, 0)
                 for ys, y in zip(ys, outs[n_carry:], strict=True)
             ]
-            return (i + 1, outs[:n_carry], ys), meaning.commit(nodes, state, inside)
+            return (outs[:n_carry], ys), meaning.commit(nodes, state, inside)
 
         ys = [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
-        (_, carried, ys), state = _in_chunks(
-            lambda carry, state: carry[0] < length,
+        (carried, ys), state = _in_chunks(
+            lambda carry, state: meaning.iteration(state, inside) < length,
             step,
-            (jnp.int32(0), init, ys),
+            (init, ys),
             state,
             meaning,
             inside,
@@ -106,23 +107,27 @@ def _in_chunks(
     next one, which is empty. A program that is not to go on leaves the loop amid a chunk.
     """
 
-    def more(c: Any) -> Any:
-        room, carry, state = c
-        return (room > 0) & meaning.goes_on(state) & go_on(carry, state)
-
-    def iteration(c: Any) -> Any:
-        room, carry, state = c
+    def iterate(c: Any) -> Any:
+        carry, state = c
         for _ in range(unroll):
             carry, state = step(carry, state)
             state = meaning.iterated(state, inside)
-        return room - unroll, carry, state
+        return carry, state
 
     def chunk(c: Any) -> Any:
         _, carry, state = c
-        room = meaning.chunk_size(state, inside)
-        left, carry, state = lax.while_loop(more, iteration, (room, carry, state))
-        unfinished = left <= 0
-        return unfinished, carry, meaning.chunk_ended(state, inside, room - left, unfinished)
+        first = meaning.iteration(state, inside)
+        end = first + meaning.chunk_size(state, inside)
+
+        def more(c: Any) -> Any:
+            carry, state = c
+            is_room = end - meaning.iteration(state, inside) > 0  # Even if they overflow.
+            return is_room & meaning.goes_on(state) & go_on(carry, state)
+
+        carry, state = lax.while_loop(more, iterate, (carry, state))
+        now = meaning.iteration(state, inside)
+        unfinished = end - now <= 0
+        return unfinished, carry, meaning.chunk_ended(state, inside, now - first, unfinished)
 
     _, carry, state = lax.while_loop(
         lambda c: c[0] & meaning.goes_on(c[2]), chunk, (jnp.bool_(True), carry, state)

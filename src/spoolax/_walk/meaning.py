@@ -102,6 +102,10 @@ class Meaning:
         del where
         return False
 
+    def iteration(self, state: State, where: Where) -> Any:
+        """How many iterations the loop `where`, which runs in chunks, has made."""
+        raise NotImplementedError
+
     def chunk_size(self, state: State, where: Where) -> Any:
         """How many iterations of the loop `where` the next chunk may have, at least one.
 

@@ -1,0 +1,186 @@
+"""Programs that are over before anybody could see entries return them, and call nobody."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import spoolax
+from spoolax._tap import backlog, receive
+
+pytestmark = pytest.mark.usefixtures("unoptimized")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A list that grows with every call of the host."""
+    made = []
+    receive_once = receive.Receiver.__call__
+
+    def counted(self, loop, *args):
+        made.append(loop)
+        return receive_once(self, loop, *args)
+
+    monkeypatch.setattr(receive.Receiver, "__call__", counted)
+    return made
+
+
+def steps(x, n):
+    """Log before a loop of n iterations, in it, in one inside of it, and after it."""
+
+    def body(carry):
+        i, x = carry
+        spoolax.log({"x": x}, i=i)
+        x = lax.fori_loop(0, 2, lambda j, x: spoolax.log({"inner": x}) and x + 0.5, x)
+        return i + 1, x
+
+    spoolax.log({"n": n})
+    _, x = lax.while_loop(lambda carry: carry[0] < n, body, (0, x))
+    spoolax.log({"last": x})
+    x, _ = lax.scan(lambda x, _: (spoolax.log({"y": x}) and x - 1.0, None), x, length=3)
+    return x
+
+
+def expected(x, n):
+    entries = [("n", n)]
+    for _ in range(n):
+        entries += [("x", x), ("inner", x), ("inner", x + 0.5)]
+        x += 1.0
+    return [*entries, ("last", x), ("y", x), ("y", x - 1.0), ("y", x - 2.0)]
+
+
+def recorder():
+    seen = []
+
+    def callback(logs):
+        ((key, value),) = logs.items()
+        seen.append((key, float(value)))
+
+    return callback, seen
+
+
+def settled(tapped, *args):
+    """Call a tapped function until it is known how long it takes."""
+    for _ in range(3):
+        tapped(*args)
+        spoolax.flush()
+
+
+def test_short_programs_call_the_host_no_more_once_that_is_known(calls):
+    """And what they log is the same, in the same order, whichever way it came."""
+    callback, seen = recorder()
+    tapped = spoolax.tap(steps, callback, latency=1000.0)
+    for _ in range(5):
+        seen.clear()
+        calls.clear()
+        assert tapped(1.0, 4) == 2.0
+        spoolax.flush()
+        assert seen == expected(1.0, 4)
+    assert not calls
+
+
+def test_a_loop_that_is_longer_than_before_is_live_again(calls):
+    """What was logged before it comes first, though it has waited for the end until then."""
+    callback, seen = recorder()
+    tapped = spoolax.tap(steps, callback)
+    settled(tapped, 1.0, 2)
+    seen.clear()
+    calls.clear()
+    n = 60_000
+    assert tapped(1.0, n) == n + 1.0 - 3.0
+    spoolax.flush()
+    assert seen == expected(1.0, n)
+    assert "while[0]" in calls
+
+
+def test_arguments_of_other_shapes_have_a_pace_of_their_own(calls):
+    """Else a program might begin with a chunk that takes hours."""
+    tapped = spoolax.tap(lambda x: steps(jnp.sum(x), 3), lambda logs: None)
+    settled(tapped, jnp.ones(3))
+    calls.clear()
+    tapped(jnp.ones(4))
+    spoolax.flush()
+    assert calls
+
+
+def test_programs_that_follow_each_other_are_delivered_in_order():
+    """Though nobody waits for one before the next is started."""
+    callback, seen = recorder()
+    tapped = spoolax.tap(steps, callback, latency=1000.0)
+    settled(tapped, 0.0, 2)
+    seen.clear()
+    for i in range(100):
+        tapped(float(i), 2)
+    spoolax.flush()
+    assert seen == [entry for i in range(100) for entry in expected(float(i), 2)]
+
+
+def test_a_stop_that_comes_too_late_is_raised_by_flush():
+    """As in every program that was over by then."""
+
+    def stop(logs):
+        if stopping:
+            raise spoolax.StopRun("enough")
+
+    stopping = []
+    tapped = spoolax.tap(steps, stop, latency=1000.0)
+    settled(tapped, 0.0, 2)
+    stopping.append(True)
+    tapped(0.0, 2)
+    with pytest.raises(spoolax.StopRun, match="enough"):
+        spoolax.flush()
+
+
+def test_a_callback_that_fails_gets_what_follows():
+    """The error is raised once."""
+    callback, seen = recorder()
+
+    def fails(logs):
+        callback(logs)
+        if logs.get("last") == 2.0:
+            raise ValueError("no")
+
+    tapped = spoolax.tap(steps, fails, latency=1000.0)
+    settled(tapped, 1.0, 2)
+    seen.clear()
+    tapped(0.0, 2)
+    with pytest.raises(ValueError, match="no"):
+        spoolax.flush()
+    assert seen == expected(0.0, 2)
+
+
+def test_what_cannot_be_kept_is_dropped_and_counted(monkeypatch):
+    """How much that is turns out when the program has ended."""
+    monkeypatch.setattr(backlog, "MOST_BYTES", 200)
+
+    def slow(logs):
+        seen.append(logs)
+        time.sleep(0.05)
+
+    seen = []
+    tapped = spoolax.tap(steps, slow, overflow="drop", latency=1000.0)
+    settled(tapped, 0.0, 1)
+    before = len(seen) + tapped.dropped
+    for _ in range(4):
+        tapped(0.0, 1)
+    spoolax.flush()
+    assert tapped.dropped
+    assert len(seen) + tapped.dropped == before + 4 * len(expected(0.0, 1))
+
+
+def test_nothing_waits_for_a_program_that_may_fail(calls):
+    """One that calls functions of the user's sends at once, however short it is."""
+
+    def f(x):
+        spoolax.log({"x": x})
+        return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((), jnp.float32), x)
+
+    tapped = spoolax.tap(f, lambda logs: None, latency=1000.0)
+    settled(tapped, jnp.float32(1.0))
+    calls.clear()
+    tapped(jnp.float32(1.0))
+    spoolax.flush()
+    assert calls
