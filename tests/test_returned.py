@@ -184,3 +184,24 @@ def test_nothing_waits_for_a_program_that_may_fail(calls):
     tapped(jnp.float32(1.0))
     spoolax.flush()
     assert calls
+
+
+def test_programs_that_differ_in_more_than_shapes_may_have_other_loops():
+    """They share a pace, and nothing else."""
+
+    def f(x):
+        spoolax.log({"first": x})
+        if jnp.issubdtype(x.dtype, jnp.integer):
+            x = lax.fori_loop(0, 2, lambda i, x: spoolax.log({"whole": x}) and x + 1, x)
+        return lax.while_loop(lambda x: x < 4, lambda x: spoolax.log({"x": x}) and x + 1, x)
+
+    callback, seen = recorder()
+    tapped = spoolax.tap(f, callback, latency=1000.0)
+    for _ in range(4):
+        seen.clear()
+        assert (tapped(0), tapped(2.5)) == (4, 4.5)
+        spoolax.flush()
+        assert seen == [
+            *[("first", 0), ("whole", 0), ("whole", 1), ("x", 2), ("x", 3)],
+            *[("first", 2.5), ("x", 2.5), ("x", 3.5)],
+        ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -14,11 +14,16 @@ UNLIMITED = (1 << 31) - 1  # Iterations.
 SHORT = 0.05  # Seconds.
 
 
+def places(loops: Sequence[str]) -> dict[str, int]:
+    """Say where among the orders of a program the limits of its loops are."""
+    return {loop: 2 + min(i, MOST_LOOPS - 1) for i, loop in enumerate(loops)}
+
+
 class Pace:
     """How long a program took the last time, and what its loops made of that."""
 
     def __init__(self) -> None:
-        self.loops: tuple[str, ...] = ()  # Those that the program has, once it is known.
+        self.places: dict[str, int] = {}  # Of the limits of its loops among its orders.
         self.awaited = False  # Somebody has to wait for its end, however short it is.
         self._limits: dict[str, int] = {}  # How many iterations they made between calls.
         self._totals: Mapping[str, int] = {}  # How many they made in all.
@@ -62,13 +67,9 @@ class Pace:
             limits = {loop: int(1 + total * slack) for loop, total in self._totals.items()}
         else:  # Fewer than it reached, in case it has become slower.
             limits = {loop: limit // 2 for loop, limit in self._limits.items()}
-        for loop in self.loops:
-            begin[self.place(loop)] = max(1, min(limits.get(loop, 1), UNLIMITED))
+        for loop, place in self.places.items():
+            begin[place] = max(1, min(limits.get(loop, 1), UNLIMITED))
         return begin
-
-    def place(self, loop: str) -> int:
-        """Say where among those numbers the limit of a loop is."""
-        return 2 + min(self.loops.index(loop), MOST_LOOPS - 1)
 
     def next(self, loop: str, limit: int, made: int, elapsed: float, latency: float) -> int:
         """How many iterations the next chunk of a loop may have, given how many the last one made.

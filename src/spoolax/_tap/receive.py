@@ -34,6 +34,8 @@ class Receiver:
 
     def __init__(self, taps: Sequence[Tap], pace: Pace, part: Embedded | None) -> None:
         self._taps, self.pace, self._part = taps, pace, part
+        # Programs with the same pace may have other loops, if they differ in more than shapes.
+        self.places: dict[str, int] = {}
 
     def __call__(
         self,
@@ -68,7 +70,7 @@ class Receiver:
         # It has not ended before anybody could see that, so nothing may wait for the end any more.
         orders[:2] = answer, 1
         if made and elapsed is not None:
-            place = self.pace.place(loop)
+            place = self.places[loop]
             orders[place] = self.pace.next(loop, int(orders[place]), made, elapsed, latency)
         return orders
 
@@ -150,7 +152,7 @@ class _Left:
         parts = _parts(groups, rest, map(np.asarray, tail.arrays))
         if self._is_timed:
             assert run.begun is not None
-            totals = dict(zip(self._pace.loops, rest, strict=True))
+            totals = dict(zip(tail.handover.receiver.places, rest, strict=True))
             self._pace.ended(run.begun, run.ended or time.perf_counter(), totals)
         return parts if number > 0 else []  # What it logs after it was told to stop did not happen.
 

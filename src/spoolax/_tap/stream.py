@@ -41,7 +41,7 @@ from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
-from .pace import UNLIMITED, Pace
+from .pace import UNLIMITED, Pace, places
 from .receive import Handover, Receiver, Tail, raise_stop
 from .reel import MOST_BYTES, Group, Reel, write
 from .runs import Embedded, execute
@@ -158,7 +158,7 @@ class _Streaming(Meaning):
     ) -> None:
         self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
         self._receiver, self._returns = receiver, returns
-        self._groups: dict[str, Group] = {}  # In program order, as far as loops are concerned.
+        self._groups: dict[str, Group] = {}  # In program order.
         self._loops: list[str] = []  # Those that have reels.
         self._sending: set[str] = set()  # Loops that send amid iterations.
         self._calling: set[str] = set()  # Loops that call the user's Python functions.
@@ -183,7 +183,7 @@ class _Streaming(Meaning):
             self._groups[name] = Group(group.nodes, group.path, group.most, counted, share)
         paths = (path for group in self._groups.values() for path in _prefixes(group.path))
         self._loops = list(dict.fromkeys(paths))
-        self._receiver.pace.loops = tuple(self._loops)
+        self._receiver.places = self._receiver.pace.places = places(self._loops)
 
     def start(self, begin: Any, in_time: bool) -> StreamState:
         """The state to begin with. `in_time`: entries must be sent before what follows them."""
@@ -329,7 +329,7 @@ class _Streaming(Meaning):
         if str(where) in self._calling:
             # That takes longer than our own call, and may fail: nothing should be lost then.
             return jnp.int32(1)
-        room = state.orders[self._receiver.pace.place(str(where))]
+        room = state.orders[self._receiver.places[str(where)]]
         for name, group in self._own(where):
             if not group.holds_all:
                 room = jnp.minimum(room, group.capacity - self._count(state, name))
