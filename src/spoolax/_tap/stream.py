@@ -1,4 +1,4 @@
-"""The meaning of `log` for `tap`: hand entries to the host while the program runs.
+"""Programs that stream: entries reach the host while they run, or with their outputs.
 
 A call to the host costs microseconds, so there is none per entry. Loops fill reels, one for each
 run of `log` calls in their bodies, and pause from time to time to send all of them at once. How
@@ -18,36 +18,29 @@ logged outside loops at once. So do parts of larger programs, where nothing can 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
-from .._jax import arrays
-from .._jax.host_call import host_call, tell_host
-from .._jax.primitives import Jaxpr, JaxprEqn, shard_map_p
+from .._jax.host_call import tell_host
+from .._jax.primitives import Jaxpr
 from .._listen.keys import keys_of
 from .._listen.options import Options
-from .._listen.windows import Windows, WindowState
-from .._log.entry import Entry, Nodes, entries, map_entries, restrict
-from .._log.primitive import log_p, logged
-from .._walk.counts import Count, host_calls, is_loop, logs
+from .._listen.windows import Windows
+from .._log.entry import Entry, Nodes, entries, map_entries
+from .._walk.counts import host_calls
 from .._walk.interpret import interpret
-from .._walk.labels import placed
-from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
-from .pace import UNLIMITED, Pace, places
-from .receive import Handover, Receiver, Tail, raise_stop
-from .reel import MOST_BYTES, Group, Reel, write
+from .pace import Pace
+from .receive import Receiver, Tail, raise_stop
 from .runs import Embedded, execute
 from .sinks import Sink
-
-LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
+from .streaming import Streaming, wanted_by
+from .urgent import is_rare
 
 
 class Tap:
@@ -66,20 +59,6 @@ class Tap:
         run, _ = lax.optimization_barrier((tail.numbers[0], outs))
         lax.cond(run < 0, lambda: tell_host(raise_stop, run, part, execute), lambda: None)
         return outs
-
-
-class StreamState(NamedTuple):
-    """What a streaming program carries."""
-
-    orders: Any  # What `Pace.begin` returned, or the host has answered.
-    rows: Any  # How many rows have been written since there were none in any reel.
-    iterations: dict[str, Any]  # Of the loops that we are in.
-    totals: dict[str, Any]  # By loop, how many iterations it made in all, if we are not in it.
-    reels: dict[str, Reel]
-    # Of reels whose rows are counted: the number of the first row, and its iteration.
-    bases: dict[str, Any]
-    since: dict[str, Any]
-    windows: tuple[WindowState, ...]  # One for each tap.
 
 
 def stream(
@@ -103,37 +82,21 @@ def stream(
     )
     listeners: list[tuple[Tap, Windows]] = []
     for one in [*([tap] if tap else []), *claiming]:
-        mine = [(_wanted(nodes, one, one is tap), where) for nodes, where in found]
-        mine = [(_unclaimed(nodes), where) for nodes, where in mine if not _is_rare(nodes)]
+        mine = [(wanted_by(nodes, one, one is tap), where) for nodes, where in found]
+        mine = [(_unclaimed(nodes), where) for nodes, where in mine if not is_rare(nodes)]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
         keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
     receiver = Receiver([tap for tap, _ in listeners], pace, part)
     # One process is called for all of them, and only that one could have what others return.
     returns = part is None and jax.process_count() == 1
-    meaning = _Streaming(listeners, tap, repeated, receiver, returns)
+    meaning = Streaming(listeners, tap, repeated, receiver, returns)
     meaning.rehearse(jaxpr, args)
-    pace.awaited = any(_is_rare(nodes) for nodes, _ in found)  # That may stop the program.
+    pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
     start = meaning.start(begin, in_time=host_calls.within(jaxpr) > 0)
     outs, state, nodes = interpret(jaxpr, args, start, meaning, Where())
     assert not nodes, "everything was sent"
     return outs, meaning.tail(meaning.finish(state))
-
-
-def _wanted(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
-    """What a tap gets."""
-
-    def mine(key: str, entry: Entry) -> bool:
-        return tap.options.selects(key, entry) if outermost else tap in entry.meta.listeners
-
-    return restrict(nodes, mine)
-
-
-def _claimed(nodes: Nodes, tap: Tap) -> Nodes:
-    def claim(entry: Entry) -> Entry:
-        return entry.replace(meta=dataclasses.replace(entry.meta, listeners=(tap,), taken=True))
-
-    return map_entries(claim, nodes)
 
 
 def _unclaimed(nodes: Nodes) -> Nodes:
@@ -143,390 +106,3 @@ def _unclaimed(nodes: Nodes) -> Nodes:
         return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))
 
     return map_entries(unclaim, nodes)
-
-
-class _Streaming(Meaning):
-    """Sends entries from reels: whenever a loop pauses, or at the end."""
-
-    def __init__(
-        self,
-        listeners: list[tuple[Tap, Windows]],
-        outermost: Tap | None,
-        repeated: frozenset[Any],
-        receiver: Receiver,
-        returns: bool,
-    ) -> None:
-        self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
-        self._receiver, self._returns = receiver, returns
-        self._groups: dict[str, Group] = {}  # In program order.
-        self._loops: list[str] = []  # Those that have reels.
-        self._sending: set[str] = set()  # Loops that send amid iterations.
-        self._calling: set[str] = set()  # Loops that call the user's Python functions.
-        self._rehearsing = False
-
-    def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
-        """Find out which reels there will be, before any loop is built."""
-
-        def run(*args: Any) -> None:
-            start = self.start(self._receiver.pace.begin(0, 0.0), False)
-            _, state, _ = interpret(jaxpr, args, start, self, Where())
-            self.finish(state)
-
-        self._rehearsing = True
-        jax.eval_shape(run, *args)
-        self._rehearsing = False
-        loops = [_unit(group.path) for group in self._groups.values()] + list(self._sending) * 2
-        share = MOST_BYTES // max(1, len(self._groups))
-        for name, group in self._groups.items():
-            # If there are others, it takes a number to put them in order.
-            counted = group.counted and loops.count(_unit(group.path)) == 1
-            self._groups[name] = Group(group.nodes, group.path, group.most, counted, share)
-        paths = (path for group in self._groups.values() for path in _prefixes(group.path))
-        self._loops = list(dict.fromkeys(paths))
-        self._receiver.places = self._receiver.pace.places = places(self._loops)
-
-    def start(self, begin: Any, in_time: bool) -> StreamState:
-        """The state to begin with. `in_time`: entries must be sent before what follows them."""
-        windows = tuple(windows.start() for _, windows in self._listeners)
-        zero = jnp.int32(0)
-        counted = dict.fromkeys((n for n, group in self._groups.items() if group.counted), zero)
-        # An unrolled loop may overstep the capacity.
-        return StreamState(
-            orders=jnp.asarray(begin).at[1].set(1) if in_time else jnp.asarray(begin),
-            rows=zero,
-            iterations={},
-            totals=dict.fromkeys(self._loops, zero),
-            reels={name: group.start(MOST_UNROLLED) for name, group in self._groups.items()},
-            bases=counted,
-            since=counted,
-            windows=windows,
-        )
-
-    def finish(self, state: StreamState) -> StreamState:
-        """Log what is left in windows."""
-        made, state = self._windowed(state, lambda tap, windows, its: (windows.finish(its), its))
-        return self._send(state, Where(), made)
-
-    def tail(self, state: StreamState) -> Tail:
-        """What is left to hand over."""
-        names = list(self._groups) if self._returns else []
-        numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
-        groups = tuple(self._groups[name] for name in names)
-        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
-        return Tail(
-            jnp.stack([state.orders[0], *numbers]), arrays, Handover(self._receiver, groups)
-        )
-
-    def _windowed(
-        self, state: StreamState, act: Callable[[Tap, Windows, Any], tuple[Nodes, Any]]
-    ) -> tuple[Nodes, StreamState]:
-        """Do something to the windows of every listener, and return the entries that come out."""
-        made: Nodes = ()
-        states = []
-        for (tap, windows), its_state in zip(self._listeners, state.windows, strict=True):
-            nodes, its_state = act(tap, windows, its_state)
-            made += _claimed(nodes, tap)
-            states.append(its_state)
-        return made, state._replace(windows=tuple(states))
-
-    # Entries.
-
-    def log(self, nodes: Nodes, state: StreamState, where: Where) -> tuple[Nodes, StreamState]:
-        if any(frame.length == 0 for frame in where.path):
-            return (), state  # Never.
-
-        def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
-            mine = _wanted(nodes, tap, tap is self._outermost)
-            if _is_rare(mine):
-                return mine, its_state
-            return windows.take(its_state, mine, where)
-
-        made, state = self._windowed(state, take)
-        made = placed(made, where)
-        if not where.path or _is_urgent(made):
-            return (), self._send(state, where, made)
-        return made, state
-
-    def deferred(self) -> Meaning:
-        return PassOn(self.repeated)
-
-    def commits_before(self, eqn: JaxprEqn) -> bool:
-        return bool(_sends(eqn))
-
-    def commit(self, nodes: Nodes, state: StreamState, where: Where) -> StreamState:
-        if not nodes:
-            return state
-        if not where.path:
-            return self._send(state, where, nodes)
-        wanted = _any_happened(nodes)
-        sure = len(where.path) == 1 and wanted is None and not where.in_test
-        return self._written(state, where, nodes, wanted, sure)
-
-    def _written(
-        self, state: StreamState, where: Where, nodes: Nodes, wanted: Any, sure: bool
-    ) -> StreamState:
-        """Write a row into the reel of this place."""
-        name = _name(where)
-        if self._rehearsing:
-            self._groups[name] = _group(nodes, where, counted=sure)
-            return state
-        group, reel = self._groups[name], state.reels[name]
-        if group.counted:  # As few numbers as possible change in every iteration.
-            reel = write(reel, self._count(state, name), *group.layout.pack([], nodes))
-            return state._replace(reels={**state.reels, name: reel})
-        reel = write(reel, reel.count, *group.layout.pack(self._header(state, where), nodes))
-        # A row that is not wanted will be overwritten by the next.
-        more = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
-        reel = reel._replace(count=reel.count + more)
-        return state._replace(rows=state.rows + 1, reels={**state.reels, name: reel})
-
-    def _count(self, state: StreamState, name: str) -> Any:
-        """How many rows there are in a reel."""
-        if name in state.since:
-            return self._made(state, name) - state.since[name]
-        return state.reels[name].count
-
-    def _made(self, state: StreamState, name: str) -> Any:
-        """How many iterations the loop of a reel has made, whose rows are counted."""
-        loop = _unit(self._groups[name].path)
-        return state.iterations.get(loop, state.totals[loop])
-
-    @staticmethod
-    def _header(state: StreamState, where: Where) -> list[Any]:
-        return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
-
-    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        if self._rehearsing and where.path and host_calls(eqn):
-            self._calling.update(_loops(where))
-
-    # Loops.
-
-    def entered(self, state: StreamState, where: Where) -> StreamState:
-        state = state._replace(iterations={**state.iterations, str(where): jnp.int32(0)})
-        bases = {name: state.rows for name in self._unit(where) if name in state.bases}
-        return state._replace(bases={**state.bases, **bases}) if len(where.path) == 1 else state
-
-    def chunked(self, where: Where) -> bool:
-        if where.path[-1].length == 0:
-            return False
-        return (
-            self._rehearsing
-            or str(where) in self._sending
-            or any(_starts(group.path, where) for group in self._groups.values())
-        )
-
-    def goes_on(self, state: StreamState) -> Any:
-        return state.orders[0] >= 0
-
-    def iteration(self, state: StreamState, where: Where) -> Any:
-        return state.iterations[str(where)]
-
-    def chunk_size(self, state: StreamState, where: Where) -> Any:
-        if self._rehearsing:
-            return jnp.int32(1)
-        if str(where) not in state.totals:
-            return jnp.int32(UNLIMITED)
-        if str(where) in self._calling:
-            # That takes longer than our own call, and may fail: nothing should be lost then.
-            return jnp.int32(1)
-        room = state.orders[self._receiver.places[str(where)]]
-        for name, group in self._own(where):
-            if not group.holds_all:
-                room = jnp.minimum(room, group.capacity - self._count(state, name))
-        return room
-
-    def iterated(self, state: StreamState, where: Where) -> StreamState:
-        made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
-        state = self.commit(made, state, where.at(-1))
-        loop = str(where)
-        return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
-
-    def chunk_ended(
-        self, state: StreamState, where: Where, made: Any, unfinished: Any
-    ) -> StreamState:
-        if self._rehearsing or str(where) not in state.totals:
-            return state
-        if len(where.path) > 1:
-            full = jnp.bool_(False)
-            for name, group in self._own(where):
-                full |= self._count(state, name) >= group.capacity
-            needed = full | unfinished
-        elif self._returns:
-            needed = unfinished | (state.orders[1] != 0)
-        else:
-            return self._call(state, where, made=made)
-
-        def call(state: StreamState) -> StreamState:
-            return self._call(self._earlier_sent(state, where), where, made=made)
-
-        return lax.cond(needed, call, lambda s: s, state)  # type: ignore[no-any-return]
-
-    def left(self, state: StreamState, where: Where) -> StreamState:
-        inside = set(_loops(where))
-        ended = {loop: i for loop, i in state.iterations.items() if loop not in inside}
-        totals = {loop: i + ended.get(loop, 0) for loop, i in state.totals.items()}
-        state = state._replace(
-            iterations={loop: i for loop, i in state.iterations.items() if loop in inside},
-            totals=totals,
-        )
-        if where.path:
-            return state
-        for name in state.since:  # They were not numbered one by one.
-            if _unit(self._groups[name].path) in ended:
-                state = state._replace(rows=state.rows + self._count(state, name))
-        made, state = self._windowed(state, lambda tap, windows, its: windows.left(its, where))
-        return self._send(state, where, made)
-
-    def _own(self, where: Where) -> list[tuple[str, Group]]:
-        path = tuple(map(str, where.path))
-        return [(name, group) for name, group in self._groups.items() if group.path == path]
-
-    def _unit(self, where: Where) -> list[str]:
-        """The reels of the outermost loop that we are in."""
-        unit = str(where.path[0])
-        return [name for name, group in self._groups.items() if _unit(group.path) == unit]
-
-    # Calls to the host.
-
-    def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
-        """Send entries if any of them happened, after what is in the reels of the same loop."""
-        if not nodes:
-            return state
-        happened = _any_happened(nodes)
-        waits = self._returns and not where.path and not _is_urgent(nodes)
-        if waits:
-            state = self._written(state, where, nodes, happened, False)
-        elif self._rehearsing:
-            self._sending.update(_loops(where))
-        if self._rehearsing:
-            return state
-
-        def call(state: StreamState) -> StreamState:
-            if waits:
-                return self._call(state, where, [_name(where)])
-            return self._call(self._earlier_sent(state, where), where, nodes=nodes)
-
-        if waits:
-            at_once = state.orders[1] != 0
-            happened = at_once if happened is None else at_once & happened
-        if happened is None:
-            return call(state)
-        return lax.cond(happened, call, lambda s: s, state)  # type: ignore[no-any-return]
-
-    def _earlier_sent(self, state: StreamState, where: Where) -> StreamState:
-        """Send what is in reels of other places, which has waited for the end so far."""
-        mine = self._unit(where) if where.path else []
-        others = [name for name in state.reels if name not in mine]
-        if mine:
-            others = others[: list(state.reels).index(mine[0])]
-        if not self._returns or not others:
-            return state
-        waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in others])
-        return lax.cond(  # type: ignore[no-any-return]
-            waiting > 0, lambda s: self._call(s, where, others), lambda s: s, state
-        )
-
-    def _numbers(self, state: StreamState, names: Sequence[str]) -> list[Any]:
-        """For each reel, how many rows there are; and of rows that are counted, which they are."""
-        numbers = []
-        for name in names:
-            numbers.append(self._count(state, name))
-            if name in state.bases:
-                numbers += [state.bases[name], self._made(state, name)]
-        return numbers
-
-    def _call(
-        self,
-        state: StreamState,
-        where: Where,
-        names: Sequence[str] | None = None,
-        nodes: Nodes = (),
-        made: Any = None,
-    ) -> StreamState:
-        """Call the host, with some reels: those of the loop that we are in, if not told otherwise.
-
-        A loop that pauses says how many iterations it made.
-        """
-        all_sent = names is None
-        if names is None:
-            names = self._unit(where) if where.path else []
-        loop, zero = str(where), jnp.int32(0)
-        question = [zero if made is None else made, *self._numbers(state, names)]
-        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
-        last = None
-        if nodes:
-            last = _group(nodes, where, False)
-            words, large = last.layout.pack(self._header(state, where), nodes)
-            arrays += [words, *large]
-        groups = [self._groups[name] for name in names]
-        receive = functools.partial(self._receiver, loop, groups, last)
-        orders = host_call(receive, state.orders, jnp.stack(question), *arrays)
-        empty = {name: state.reels[name]._replace(count=zero) for name in names}
-        counted = [name for name in names if name in state.bases]
-        state = state._replace(
-            orders=orders,
-            reels={**state.reels, **empty},
-            bases={**state.bases, **dict.fromkeys(counted, zero)},
-            since={**state.since, **{name: self._made(state, name) for name in counted}},
-        )
-        return state._replace(rows=zero) if all_sent else state
-
-
-def _group(nodes: Nodes, where: Where, counted: bool) -> Group:
-    # A loop that is in no other has no more rows than iterations.
-    most = where.path[0].length if len(where.path) == 1 else None if where.path else 1
-    return Group(jax.tree.map(jax.typeof, nodes), tuple(map(str, where.path)), most, counted)
-
-
-def _name(where: Where) -> str:
-    """What the reel of a place is known by."""
-    return f"{where}@{'.'.join(map(str, where.spot))}"
-
-
-def _unit(path: tuple[str, ...]) -> str:
-    """The outermost loop of a path; "" if there is none."""
-    return path[0] if path else ""
-
-
-def _loops(where: Where) -> list[str]:
-    """The names of the loops that we are in."""
-    return _prefixes(tuple(map(str, where.path)))
-
-
-def _prefixes(path: tuple[str, ...]) -> list[str]:
-    return ["/".join(path[: i + 1]) for i in range(len(path))]
-
-
-def _starts(path: tuple[str, ...], where: Where) -> bool:
-    outer = tuple(map(str, where.path))
-    return path[: len(outer)] == outer
-
-
-def _any_happened(nodes: Nodes) -> Any:
-    """Whether any of the entries happened; None if one of them certainly did."""
-    masks = [entry.mask for entry in entries(nodes)]
-    if any(mask is None for mask in masks):
-        return None
-    return functools.reduce(jnp.logical_or, map(jnp.any, masks))
-
-
-def _is_urgent(nodes: Nodes) -> bool:
-    """Say whether entries should be sent at once."""
-    if _is_rare(nodes):
-        return True
-    types = [arrays.raw_type(x) for x in jax.tree.leaves(nodes)]
-    return bool(sum(x.size * x.dtype.itemsize for x in types) >= LARGE)
-
-
-def _is_rare(nodes: Nodes) -> bool:
-    return any(entry.meta.rare for entry in entries(nodes))
-
-
-def _sends_itself(eqn: JaxprEqn) -> bool:
-    if eqn.primitive is log_p:
-        return _is_urgent(logged(eqn))
-    return bool((is_loop(eqn) or eqn.primitive is shard_map_p) and logs(eqn))
-
-
-# Whether an equation sends something itself, so that what is before it must go first.
-_sends = Count(_sends_itself)
