@@ -6,6 +6,7 @@
 #   make lint             format, lint and type checks
 #   make test-trackers    wandb, TensorBoard, MLflow and Trackio, which are installed for that
 #   make test-ecosystem   flax, equinox, diffrax, blackjax, numpyro and others, on the newest JAX
+#   make test-accelerators  what programs are compiled to for GPUs and TPUs, without having any
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
 #   make test-jax-oldest  the suite on the oldest supported JAX
 #   make test-crash       stores that are killed and disks that fill up, many times over
@@ -28,7 +29,8 @@ NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
 	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
 	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
-.PHONY: demo examples test test-trackers test-ecosystem lint format test-jax-newest test-jax-oldest \
+.PHONY: demo examples test test-trackers test-ecosystem test-accelerators lint format \
+	test-jax-newest test-jax-oldest \
 	test-crash bench fuzz constraints clean
 
 # An environment is made once, and again when what goes into it has changed.
@@ -41,12 +43,14 @@ $(1)/.done: pyproject.toml constraints.txt
 endef
 
 PINNED := --constraint constraints.txt --group dev -e '.[all]'
+COMPILERS := --constraint constraints.txt --group tests --group accelerators -e '.[progress]'
 TRACKERS := --constraint constraints.txt --group dev -e '.[all,trackers]'
 $(eval $(call environment,.venv,$(PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-newest,$(NEWEST_PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-oldest,$(PYTHON),-e '.[all]' --group dev 'jax==$(OLDEST_JAX)' 'jaxlib==$(OLDEST_JAX)'))
 $(eval $(call environment,.venv-trackers,$(PYTHON),$(TRACKERS)))
 $(eval $(call environment,.venv-ecosystem,$(or $(NEWEST_PYTHON),$(PYTHON)),$(PINNED) --group ecosystem))
+$(eval $(call environment,.venv-accelerators,$(or $(NEWEST_PYTHON),$(PYTHON)),$(COMPILERS)))
 $(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(TRACKERS) --group bench))
 
 demo: .venv/.done
@@ -66,6 +70,9 @@ test-trackers: .venv-trackers/.done
 
 test-ecosystem: .venv-ecosystem/.done
 	.venv-ecosystem/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/ecosystem
+
+test-accelerators: .venv-accelerators/.done
+	.venv-accelerators/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/accelerators
 
 lint: .venv/.done
 	.venv/bin/ruff format --check .
@@ -100,8 +107,8 @@ fuzz: .venv/.done
 # Pins for all supported pythons at once; without the hosts that a lock file would record.
 constraints: .venv/.done
 	.venv/bin/uv pip compile --quiet --universal --upgrade --no-header --no-annotate \
-		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench --group ecosystem \
+		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench --group ecosystem --group accelerators \
 		pyproject.toml -o constraints.txt
 
 clean:
-	rm -rf .venv .venv-newest .venv-oldest .venv-trackers .venv-ecosystem .venv-bench
+	rm -rf .venv .venv-newest .venv-oldest .venv-trackers .venv-ecosystem .venv-accelerators .venv-bench

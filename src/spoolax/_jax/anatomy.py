@@ -8,6 +8,7 @@ the table, only its programs are known.
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -212,6 +213,14 @@ def programs_in(eqn: JaxprEqn) -> tuple[Jaxpr, ...]:
     """List every program inside an equation, whether it runs or not."""
     found = anatomy(eqn)
     return () if found is None else (*found.programs, *found.idle)
+
+
+def contracted(eqn: JaxprEqn) -> int:
+    """How many products are summed for each number that an equation returns."""
+    if eqn.primitive.name != "dot_general":
+        return 1
+    (axes, _), _ = eqn.params["dimension_numbers"]
+    return math.prod(eqn.invars[0].aval.shape[axis] for axis in axes)
 
 
 def _jaxprs_in(params: dict[str, Any]) -> Iterator[Jaxpr]:

@@ -15,6 +15,7 @@ from jax._src.interpreters import partial_eval as pe
 from ..errors import UnsupportedError
 from .anatomy import While
 from .arrays import zeros
+from .platforms import compiling_for
 from .primitives import Jaxpr, Primitive, equation, remat_p, split, while_p
 from .tracing import trace
 
@@ -142,7 +143,8 @@ def lower_evaluated(
         outs: list[Any] = evaluate(trace(bound, ctx.avals_in), args)
         return outs
 
-    return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
+    with compiling_for(ctx.module_context.platforms):
+        return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
 
 
 def wrap_repetition(wants: Callable[[Any], Any], change: Callable[[Jaxpr, Jaxpr], Jaxpr]) -> None:

@@ -11,10 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._jax.anatomy import Scan
 from .._jax.host_call import host_call
+from .._jax.platforms import waits_for_loops
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.windows import Windows, WindowState
 from .._log.entry import Entry, Nodes, entries, map_entries, restrict
+from .._walk.cost import seconds
 from .._walk.counts import host_calls
 from .._walk.interpret import interpret
 from .._walk.labels import placed
@@ -28,6 +31,9 @@ from .urgent import is_rare, is_urgent, sends
 if TYPE_CHECKING:
     from .stream import Tap
 
+MOST_IN_BLOCK = 1024  # Iterations of a loop of known length that run without a pause,
+BLOCK_SECONDS = 0.02  # and how long they should take at most.
+
 
 class StreamState(NamedTuple):
     """What a streaming program carries."""
@@ -40,6 +46,7 @@ class StreamState(NamedTuple):
     # Of reels whose rows are counted: the number of the first row, and its iteration.
     bases: dict[str, Any]
     since: dict[str, Any]
+    paused: dict[str, Any]  # Of loops that run in blocks: the iteration at which they last paused.
     windows: tuple[WindowState, ...]  # One for each tap.
 
 
@@ -61,6 +68,7 @@ class Streaming(Meaning):
         self._sending: set[str] = set()  # Loops that send amid iterations.
         self._calling: set[str] = set()  # Loops that call the user's Python functions.
         self._rehearsing = False
+        self._in_blocks = waits_for_loops()
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
         """Find out which reels there will be, before any loop is built."""
@@ -88,15 +96,17 @@ class Streaming(Meaning):
         windows = tuple(windows.start() for _, windows in self._listeners)
         zero = jnp.int32(0)
         counted = dict.fromkeys((n for n, group in self._groups.items() if group.counted), zero)
-        # An unrolled loop may overstep the capacity.
+        # A loop that is unrolled, or runs in blocks, may overstep the capacity.
+        spare = MOST_IN_BLOCK if self._in_blocks else MOST_UNROLLED
         return StreamState(
             orders=jnp.asarray(begin).at[1].set(1) if in_time else jnp.asarray(begin),
             rows=zero,
             iterations={},
             totals=dict.fromkeys(self._loops, zero),
-            reels={name: group.start(MOST_UNROLLED) for name, group in self._groups.items()},
+            reels={name: group.start(spare) for name, group in self._groups.items()},
             bases=counted,
             since=counted,
+            paused=dict.fromkeys(self._loops, zero) if self._in_blocks else {},
             windows=windows,
         )
 
@@ -201,6 +211,8 @@ class Streaming(Meaning):
 
     def entered(self, state: StreamState, where: Where) -> StreamState:
         state = state._replace(iterations={**state.iterations, str(where): jnp.int32(0)})
+        if str(where) in state.paused:
+            state = state._replace(paused={**state.paused, str(where): jnp.int32(0)})
         bases = {name: state.rows for name in self._unit(where) if name in state.bases}
         return state._replace(bases={**state.bases, **bases}) if len(where.path) == 1 else state
 
@@ -239,16 +251,42 @@ class Streaming(Meaning):
         loop = str(where)
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
+    def block_size(self, scan: Scan, where: Where) -> int | None:
+        if self._rehearsing or not self._in_blocks or str(where) not in self._loops:
+            return None
+        if str(where) in self._calling or not isinstance(scan.length, int):
+            return None
+        most = [MOST_IN_BLOCK, int(BLOCK_SECONDS / seconds(scan.body)), scan.length]
+        most += [group.capacity for _, group in self._own(where) if not group.holds_all]
+        size = max(1, min(most))
+        # One that divides the length saves compiling the body once more for the rest.
+        divisors = [one for one in range(max(1, size // 4), size + 1) if scan.length % one == 0]
+        return max(divisors, default=size)
+
+    def block_ended(
+        self, state: StreamState, where: Where, size: int, unfinished: Any
+    ) -> StreamState:
+        loop = str(where)
+        made = state.iterations[loop] - state.paused[loop]
+        due = unfinished & (made + size > state.orders[self._receiver.places[loop]])
+        due |= self._any_full(where, state)
+        if len(where.path) == 1:
+            at_end = (state.orders[1] != 0) if self._returns else jnp.bool_(True)
+            due |= at_end & ~unfinished
+
+        def call(state: StreamState) -> StreamState:
+            state = self._call(self._earlier_sent(state, where), where, made=made)
+            return state._replace(paused={**state.paused, loop: state.iterations[loop]})
+
+        return lax.cond(due, call, lambda s: s, state)  # type: ignore[no-any-return]
+
     def chunk_ended(
         self, state: StreamState, where: Where, made: Any, unfinished: Any
     ) -> StreamState:
         if self._rehearsing or str(where) not in state.totals:
             return state
         if len(where.path) > 1:
-            full = jnp.bool_(False)
-            for name, group in self._own(where):
-                full |= self._count(state, name) >= group.capacity
-            needed = full | unfinished
+            needed = unfinished | self._any_full(where, state)
         elif self._returns:
             needed = unfinished | (state.orders[1] != 0)
         else:
@@ -278,6 +316,14 @@ class Streaming(Meaning):
     def _own(self, where: Where) -> list[tuple[str, Group]]:
         path = tuple(map(str, where.path))
         return [(name, group) for name, group in self._groups.items() if group.path == path]
+
+    def _any_full(self, where: Where, state: StreamState) -> Any:
+        """Whether a reel of the loop that we are in has to be sent."""
+        full = jnp.bool_(False)
+        for name, group in self._own(where):
+            if not group.holds_all:
+                full |= self._count(state, name) >= group.capacity
+        return full
 
     def _unit(self, where: Where) -> list[str]:
         """The reels of the outermost loop that we are in."""

@@ -54,16 +54,17 @@ def _scan(
             ]
             return (outs[:n_carry], ys), meaning.commit(nodes, state, inside)
 
-        ys = [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
-        (carried, ys), state = _in_chunks(
-            lambda carry, state: meaning.iteration(state, inside) < length,
-            step,
-            (init, ys),
-            state,
-            meaning,
-            inside,
-            _unrolled(scan),
-        )
+        def more(carry: Any, state: State) -> Any:
+            return meaning.iteration(state, inside) < length
+
+        carry = init, [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
+        size = meaning.block_size(scan, inside)
+        if size:
+            carry, state = _in_blocks(more, step, carry, state, meaning, inside, length, size)
+        if not size or length % size:
+            unroll = _unrolled(scan)
+            carry, state = _in_chunks(more, step, carry, state, meaning, inside, unroll)
+        carried, ys = carry
         outs = [
             arrays.retyped(out, var.aval)
             for out, var in zip([*carried, *ys], eqn.outvars, strict=True)
@@ -133,6 +134,36 @@ def _in_chunks(
         lambda c: c[0] & meaning.goes_on(c[2]), chunk, (jnp.bool_(True), carry, state)
     )
     return carry, state
+
+
+def _in_blocks(
+    go_on: Callable[[Any, State], Any],
+    step: Callable[[Any, State], tuple[Any, State]],
+    carry: Any,
+    state: State,
+    meaning: Meaning,
+    inside: Where,
+    length: int,
+    size: int,
+) -> tuple[Any, State]:
+    """Run as much of a loop as makes whole blocks, each a loop of known length without pauses."""
+
+    def iterate(c: Any, _: None) -> tuple[Any, None]:
+        carry, state = step(*c)
+        return (carry, meaning.iterated(state, inside)), None
+
+    def block(c: Any) -> Any:
+        (carry, state), _ = lax.scan(iterate, c, length=size)
+        return carry, meaning.block_ended(state, inside, size, go_on(carry, state))
+
+    if length < 2 * size:
+        return block((carry, state))  # type: ignore[no-any-return]
+    end = length - length % size
+
+    def more(c: Any) -> Any:
+        return (meaning.iteration(c[1], inside) < end) & meaning.goes_on(c[1])
+
+    return lax.while_loop(more, block, (carry, state))  # type: ignore[no-any-return]
 
 
 @rule_for(while_p)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .._jax import tracing
+from .._jax.anatomy import Scan
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._log.entry import Nodes, entries
 from ..errors import UnsupportedError
@@ -111,6 +112,18 @@ class Meaning:
 
         If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
         """
+        raise NotImplementedError
+
+    def block_size(self, scan: Scan, where: Where) -> int | None:
+        """How many iterations of the loop `where` are to run without a pause, if not in chunks.
+
+        Then they are compiled as a loop of known length.
+        """
+        del scan, where
+        return None
+
+    def block_ended(self, state: State, where: Where, size: int, unfinished: Any) -> State:
+        """So many iterations are over, and the loop may go on with as many."""
         raise NotImplementedError
 
     def chunk_ended(self, state: State, where: Where, made: Any, unfinished: Any) -> State:

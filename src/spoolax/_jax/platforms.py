@@ -1,0 +1,36 @@
+"""Facts about the platforms that programs are compiled for."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+
+import jax
+
+# What a kernel takes at least, and what large ones take for each operation and for each byte.
+# Only their orders of magnitude matter.
+SECONDS_PER_KERNEL = 3e-6
+SECONDS_PER_OPERATION = 1e-13
+SECONDS_PER_BYTE = 1e-12
+
+_target: contextvars.ContextVar[str | None] = contextvars.ContextVar("target", default=None)
+
+
+@contextlib.contextmanager
+def compiling_for(platforms: Sequence[str]) -> Iterator[None]:
+    """What is traced in this context is compiled for these platforms."""
+    token = _target.set(platforms[0])
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def waits_for_loops() -> bool:
+    """Say whether the host decides, in every iteration of a loop, whether it goes on.
+
+    So it does on GPUs, unless the number of iterations is known when the loop is compiled. Outside
+    of that context, programs are compiled for JAX's default backend.
+    """
+    return (_target.get() or jax.default_backend()) in ("cuda", "rocm", "gpu")
