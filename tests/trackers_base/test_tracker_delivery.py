@@ -147,7 +147,7 @@ def test_a_shaky_tracker_gets_everything_once_and_in_order(site, tmp_path):
         return jax.lax.while_loop(lambda x: x < 40, body, x)
 
     starts = jnp.arange(20.0)
-    with Shaky(site=site, directory=tmp_path, patience=300) as logger:
+    with Shaky(site=site, directory=tmp_path) as logger:
         jax.jit(jax.vmap(lambda x: logger.tap(train, logger.init(x.astype(int)))(x)))(starts)
     for i in range(20):
         assert site.runs[f"seed-{i}"].numbers() == list(range(i, 40))

@@ -75,8 +75,9 @@ class Outbox:
         """Wait until something is done; give up if a tracker is away, or nothing moves."""
         begun = moved = time.monotonic()
         seen, told = self._progress, False
-        # A tracker that was away before gets one more attempt, and one that goes away now a few.
-        limits = [_failures_allowed(channel, self._timing.last_attempts) for channel in channels]
+        # A tracker may fail a few times in a row; one that did before gets one more attempt.
+        most = self._timing.last_attempts
+        limits = [max(most, channel.backoff.failures + 1) for channel in channels]
         for channel in channels:
             channel.backoff.retry_now()
         self._hurry.set()
@@ -149,11 +150,6 @@ class Outbox:
         elif not self._told_failure:
             self._told_failure = True
             _tell_failure(channel)
-
-
-def _failures_allowed(channel: Channel, attempts: int) -> int:
-    failures = channel.backoff.failures
-    return failures + (1 if failures else attempts)
 
 
 def _tell_waiting(channels: list[Channel]) -> None:

@@ -14,6 +14,6 @@ class Timing:
     disk_pause: float = 1.0  # Between two attempts to write to a full disk.
     tick: float = 1.0  # Between two looks at what counts as sent.
     gather: float = 0.2  # Between two rounds, for rows to gather.
-    last_attempts: int = 4  # At the end, if the tracker was there before.
+    last_attempts: int = 4  # That may fail in a row, at the end.
     silence: float = 5.0  # At the end, before it says what it is waiting for.
     finish: float = 5.0  # For a tracker that was given up to write what it has in memory.
