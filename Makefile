@@ -72,7 +72,7 @@ test-ecosystem: .venv-ecosystem/.done
 	.venv-ecosystem/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/ecosystem
 
 test-accelerators: .venv-accelerators/.done
-	.venv-accelerators/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/accelerators
+	.venv-accelerators/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/platforms
 
 lint: .venv/.done
 	.venv/bin/ruff format --check .
