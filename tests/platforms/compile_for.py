@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # Tests run in several processes.
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
 os.environ["TPU_ACCELERATOR_TYPE"] = "v5litepod-4"
 os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
