@@ -359,6 +359,10 @@ class Host:
     def _drop(self) -> None:
         reports.warning("About %d entries were dropped.", self._backlog.entries)
         self._backlog.drop()
+        # The entry that is being delivered may be for somebody who is gone when we return.
+        with self._lock:
+            last = self._backlog.put
+            self._wait_for(lambda: not 0 < self._current <= last, PATIENCE)
 
     def close(self) -> None:
         """Deliver everything, and end the worker: the interpreter must not end before it."""

@@ -55,6 +55,7 @@ class Share:
 
     def __init__(self) -> None:
         self.round, self.spent = 0, 0.0
+        self.last: list[Chunk] = []  # What waits for the end of its program.
 
 
 class Line:
@@ -95,6 +96,8 @@ class Lines:
             line.share = self._shares.setdefault(chunk.sink.group, Share())
             line.is_idle = False
             heapq.heappush(self._turns, (self._round, chunk.number, line))
+        if chunk.is_last:
+            line.share.last.append(chunk)
 
     def last_of(self, sink: Sink) -> Chunk | None:
         """The last chunk in the line of a sink."""
@@ -113,7 +116,7 @@ class Lines:
 
     def any_ready(self) -> bool:
         """Say whether `take` would find something."""
-        return any(line.chunks and line.chunks[0].is_ready() for _, _, line in self._turns)
+        return any(line.chunks and _may_go(line.chunks[0]) for _, _, line in self._turns)
 
     def take(self) -> Chunk | None:
         """Take out the first chunk that is ready. Give it back afterwards."""
@@ -125,9 +128,9 @@ class Lines:
                 heapq.heappush(self._turns, (line.share.round, chunk.number, line))
                 continue
             passed.append(turn)
-            if chunk.is_ready():
+            if _may_go(chunk):
                 # By now, one that came before it may be ready as well.
-                taken = next(turn for turn in passed if turn[2].chunks[0].is_ready())
+                taken = next((turn for turn in passed if _may_go(turn[2].chunks[0])), turn)
                 passed.remove(taken)
                 break
         for turn in passed:
@@ -181,6 +184,19 @@ class Lines:
         return (chunk for chunk in chunks if chunk.run.unbounded)
 
 
+def _may_go(chunk: Chunk) -> bool:
+    """Say whether a chunk is ready, and so is what programs that began before it have left.
+
+    That may be for the same logger, by way of another line.
+    """
+    return chunk.is_ready() and all(
+        other.number > chunk.number or other.run is chunk.run or other.is_ready()
+        for other in chunk.line.share.last
+    )
+
+
 def _taken(chunk: Chunk) -> Chunk:
+    if chunk.is_last and not chunk.is_taken:  # It may have been taken before, and given back.
+        chunk.line.share.last.remove(chunk)
     chunk.is_taken = True
     return chunk

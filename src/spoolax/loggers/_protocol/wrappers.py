@@ -120,6 +120,7 @@ class AlreadyOpen(Logger[Any]):
 
     def __init__(self, logger: Any) -> None:
         self._logger, self.takes_entries = logger, takes_entries(logger)
+        self.within = logger if isinstance(logger, Logger) else None
 
     def log(self, state: Any, step: int) -> None:
         """Pass a state on."""
