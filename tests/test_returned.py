@@ -205,3 +205,24 @@ def test_programs_that_differ_in_more_than_shapes_may_have_other_loops():
             *[("first", 0), ("whole", 0), ("whole", 1), ("x", 2), ("x", 3)],
             *[("first", 2.5), ("x", 2.5), ("x", 3.5)],
         ]
+
+
+def test_what_programs_have_left_takes_turns():
+    """It is given back when another line has its turn, and goes on after that."""
+
+    def slow():
+        callback, seen = recorder()
+
+        def wait(logs):
+            callback(logs)
+            time.sleep(0.03)
+
+        return spoolax.tap(steps, wait, latency=1000.0), seen
+
+    (first, seen_first), (second, seen_second) = slow(), slow()
+    for _ in range(3):
+        first(0.0, 2)
+        second(1.0, 2)
+    spoolax.flush()
+    assert seen_first == expected(0.0, 2) * 3
+    assert seen_second == expected(1.0, 2) * 3
