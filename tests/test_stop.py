@@ -183,3 +183,11 @@ def test_a_stop_reaches_all_processes():
     first, second = [result(process) for process in [run(i, port) for i in range(2)]]
     assert first == [["StopRun"] * 4, [*range(21)] * 4]
     assert second == [["StopRun"] * 4, []]
+
+
+def test_a_program_that_is_left_running_may_return_random_keys():
+    """It is asked whether it has ended, on several devices and inside of another `jit`."""
+    tapped = jax.jit(spoolax.tap(lambda key: spoolax.log({"x": 1}) and key, lambda logs: None))
+    key = jax.random.key(0)
+    assert tapped(key) == key
+    spoolax.flush()

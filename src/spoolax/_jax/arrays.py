@@ -111,6 +111,6 @@ def type_text(value: Any) -> str:
 def is_ready(x: Any) -> bool:
     """Say whether an array has been computed."""
     try:
-        return bool(x.is_ready())
+        return bool(getattr(x, "_base_array", x).is_ready())  # Keys have numbers behind them.
     except RuntimeError:  # It failed, or was deleted: whoever uses it is told so.
         return True
