@@ -36,10 +36,6 @@ class Pace:
         """Whether the program is over so soon that nobody has to wait for it, nor would stop it."""
         return self._seconds is not None and self._seconds < SHORT and not self.awaited
 
-    def _is_over_within(self, latency: float) -> bool:
-        """Say whether the program is over before anybody who waits so long would see entries."""
-        return self._seconds is not None and self._seconds < latency / 2
-
     def begin(self, run: int, latency: float) -> np.ndarray:
         """What a program gets, and later, changed, as the answer of the host: its orders.
 
@@ -60,8 +56,8 @@ class Pace:
         if latency == math.inf:
             begin[1:] = 0, *[UNLIMITED] * MOST_LOOPS
             return begin
-        if self._is_over_within(latency):
-            assert self._seconds is not None
+        if self._seconds is not None and self._seconds < latency / 2:
+            # It is over before anybody who waits so long would see entries.
             begin[1] = 0
             slack = latency / 2 / max(self._seconds, 1e-9)
             limits = {loop: int(1 + total * slack) for loop, total in self._totals.items()}

@@ -80,10 +80,6 @@ class Receiver:
             assert sink is not None
             yield tap, sink
 
-    def latency(self, run: Run) -> float:
-        """How long the entries of a run may wait."""
-        return min((sink.latency for _, sink in self._sinks(run)), default=math.inf)
-
     def _put(self, parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
         mine = [part for part in parts if tap in part.group.listeners]
         if not mine:
