@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -59,6 +60,18 @@ def retyped(value: Any, aval: Any) -> Any:
     if is_key(value) or value.weak_type == aval.weak_type:
         return value
     return lax_internal._convert_element_type(value, aval.dtype, weak_type=aval.weak_type)
+
+
+def after(number: Any, values: Sequence[Any]) -> list[Any]:
+    """Return the same arrays; what uses all of them waits for a number, which is not the least."""
+    values = list(values)
+    plain = [i for i, x in enumerate(values) if not (isinstance(x, jax.Ref) or is_key(x))]
+    if plain:
+        # Not an `optimization_barrier`: that is gone when the order of execution is chosen.
+        i = min(plain, key=lambda i: np.size(values[i]))
+        x, never = jax.numpy.asarray(values[i]), number == np.iinfo(np.int32).min
+        values[i] = retyped(jax.numpy.where(never, jax.numpy.zeros_like(x), x), jax.typeof(x))
+    return values
 
 
 def is_sharded(value: Any) -> bool:

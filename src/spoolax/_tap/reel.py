@@ -20,6 +20,9 @@ from .._jax.primitives import split
 from .._log.entry import Nodes, entries, size_of
 from .._packing import Packing
 
+# How long a reel is that cannot hold all: a call to the host should cost little next to the rows
+# that it sends, and making the reel, which is cleared first, little next to a loop that ends soon.
+ENOUGH_ROWS, ENOUGH_BYTES = 256, 1 << 16
 MOST_ROWS = 16384
 MOST_BYTES_EACH = 1 << 20
 MOST_BYTES_OF_ALL = 4 << 20  # If a reel can hold all that a loop logs, as its outputs would.
@@ -109,7 +112,8 @@ class Group:
         self.layout = Layout(0 if counted else 1 + len(path), nodes)
         size = max(1, self.layout.row_bytes)
         self.holds_all = most is not None and most * size <= min(MOST_BYTES_OF_ALL, most_bytes)
-        rows = max(1, min(MOST_ROWS, min(MOST_BYTES_EACH, most_bytes) // size))
+        rows = min(MOST_ROWS, max(ENOUGH_ROWS, ENOUGH_BYTES // size))
+        rows = max(1, min(rows, min(MOST_BYTES_EACH, most_bytes) // size))
         self.capacity = max(1, most) if self.holds_all and most is not None else rows
         self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
         self.is_rare = any(one.meta.rare for one in entries(nodes))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._jax import arrays
 from .._jax.anatomy import Scan
 from .._jax.host_call import host_call
 from .._jax.platforms import waits_for_loops
@@ -18,7 +19,7 @@ from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.windows import Windows, WindowState
 from .._log.entry import Entry, Nodes, entries, map_entries, restrict
 from .._walk.cost import seconds
-from .._walk.counts import host_calls
+from .._walk.counts import conditional_calls, host_calls
 from .._walk.interpret import interpret
 from .._walk.labels import placed
 from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
@@ -66,7 +67,6 @@ class Streaming(Meaning):
         self._groups: dict[str, Group] = {}  # In program order.
         self._loops: list[str] = []  # Those that have reels.
         self._sending: set[str] = set()  # Loops that send amid iterations.
-        self._calling: set[str] = set()  # Loops that call the user's Python functions.
         self._rehearsing = False
         self._in_blocks = waits_for_loops()
 
@@ -74,7 +74,7 @@ class Streaming(Meaning):
         """Find out which reels there will be, before any loop is built."""
 
         def run(*args: Any) -> None:
-            start = self.start(self._receiver.pace.begin(0, 0.0), False)
+            start = self.start(self._receiver.pace.begin(0, 0.0))
             _, state, _ = interpret(jaxpr, args, start, self, Where())
             self.finish(state)
 
@@ -91,15 +91,15 @@ class Streaming(Meaning):
         self._loops = list(dict.fromkeys(paths))
         self._receiver.places = self._receiver.pace.places = places(self._loops)
 
-    def start(self, begin: Any, in_time: bool) -> StreamState:
-        """The state to begin with. `in_time`: entries must be sent before what follows them."""
+    def start(self, begin: Any) -> StreamState:
+        """The state to begin with."""
         windows = tuple(windows.start() for _, windows in self._listeners)
         zero = jnp.int32(0)
         counted = dict.fromkeys((n for n, group in self._groups.items() if group.counted), zero)
         # A loop that is unrolled, or runs in blocks, may overstep the capacity.
         spare = MOST_IN_BLOCK if self._in_blocks else MOST_UNROLLED
         return StreamState(
-            orders=jnp.asarray(begin).at[1].set(1) if in_time else jnp.asarray(begin),
+            orders=jnp.asarray(begin),
             rows=zero,
             iterations={},
             totals=dict.fromkeys(self._loops, zero),
@@ -120,9 +120,9 @@ class Streaming(Meaning):
         names = list(self._groups) if self._returns else []
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(self._groups[name] for name in names)
-        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         return Tail(
-            jnp.stack([state.orders[0], *numbers]), arrays, Handover(self._receiver, groups)
+            jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
         )
 
     def _windowed(
@@ -203,9 +203,19 @@ class Streaming(Meaning):
     def _header(state: StreamState, where: Where) -> list[Any]:
         return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
-    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        if self._rehearsing and where.path and host_calls(eqn):
-            self._calling.update(_loops(where))
+    # The user's own calls to the host may fail. So what was logged before them is sent before them:
+    # nothing should be lost then.
+
+    def enters(self, eqn: JaxprEqn) -> bool:
+        return super().enters(eqn) or bool(conditional_calls(eqn))
+
+    def run(
+        self, eqn: JaxprEqn, invals: Sequence[Any], state: StreamState, where: Where
+    ) -> tuple[list[Any], StreamState]:
+        if host_calls(eqn):
+            state = self._all_sent(state, where)
+            invals = arrays.after(state.orders[0], invals)  # It waits for nothing else.
+        return super().run(eqn, invals, state, where)
 
     # Loops.
 
@@ -236,9 +246,6 @@ class Streaming(Meaning):
             return jnp.int32(1)
         if str(where) not in state.totals:
             return jnp.int32(UNLIMITED)
-        if str(where) in self._calling:
-            # That takes longer than our own call, and may fail: nothing should be lost then.
-            return jnp.int32(1)
         room = state.orders[self._receiver.places[str(where)]]
         for name, group in self._own(where):
             if not group.holds_all:
@@ -254,7 +261,7 @@ class Streaming(Meaning):
     def block_size(self, scan: Scan, where: Where) -> int | None:
         if self._rehearsing or not self._in_blocks or str(where) not in self._loops:
             return None
-        if str(where) in self._calling or not isinstance(scan.length, int):
+        if not isinstance(scan.length, int):
             return None
         most = [MOST_IN_BLOCK, int(BLOCK_SECONDS / seconds(scan.body)), scan.length]
         most += [group.capacity for _, group in self._own(where) if not group.holds_all]
@@ -370,6 +377,17 @@ class Streaming(Meaning):
             waiting > 0, lambda s: self._call(s, where, others), lambda s: s, state
         )
 
+    def _all_sent(self, state: StreamState, where: Where) -> StreamState:
+        """Send what is in any reel."""
+        if self._rehearsing:
+            self._sending.update(_loops(where))
+        if not state.reels:
+            return state
+        waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in state.reels])
+        return lax.cond(  # type: ignore[no-any-return]
+            waiting > 0, lambda s: self._call(s, where, list(s.reels)), lambda s: s, state
+        )
+
     def _numbers(self, state: StreamState, names: Sequence[str]) -> list[Any]:
         """For each reel, how many rows there are; and of rows that are counted, which they are."""
         numbers = []
@@ -391,20 +409,21 @@ class Streaming(Meaning):
 
         A loop that pauses says how many iterations it made.
         """
-        all_sent = names is None
+        mine = names is None  # What is in others has been sent.
         if names is None:
             names = self._unit(where) if where.path else []
+        is_all = len(names) == len(state.reels) or mine
         loop, zero = str(where), jnp.int32(0)
         question = [zero if made is None else made, *self._numbers(state, names)]
-        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
         if nodes:
             last = _group(nodes, where, False)
             words, large = last.layout.pack(self._header(state, where), nodes)
-            arrays += [words, *large]
+            buffers += [words, *large]
         groups = [self._groups[name] for name in names]
         receive = functools.partial(self._receiver, loop, groups, last)
-        orders = host_call(receive, state.orders, jnp.stack(question), *arrays)
+        orders = host_call(receive, state.orders, jnp.stack(question), *buffers)
         empty = {name: state.reels[name]._replace(count=zero) for name in names}
         counted = [name for name in names if name in state.bases]
         state = state._replace(
@@ -413,7 +432,7 @@ class Streaming(Meaning):
             bases={**state.bases, **dict.fromkeys(counted, zero)},
             since={**state.since, **{name: self._made(state, name) for name in counted}},
         )
-        return state._replace(rows=zero) if all_sent else state
+        return state._replace(rows=zero) if is_all else state
 
 
 def wanted_by(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:

@@ -16,7 +16,7 @@ from jax import lax
 
 from .._jax import arrays
 from .._jax.anatomy import Cond, Scan, While
-from .._jax.primitives import JaxprEqn, cond_p, scan_p, split, while_p
+from .._jax.primitives import JaxprEqn, cond_p, open_jaxpr, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
 from .counts import logging_loops, logs
 from .interpret import interpret, refusal, rule_for
@@ -212,8 +212,11 @@ def _while(
 
         return lax.while_loop(more, body, (carry, state))  # type: ignore[no-any-return]
 
-    if logs.within(test_program) and (chunked or jax.tree.leaves(state)):
-        # The test logs too, so it runs in the body, where the state is.
+    acts = logs.within(test_program) or any(
+        map(meaning.commits_before, open_jaxpr(test_program)[0].eqns)
+    )
+    if acts and (chunked or jax.tree.leaves(state)):
+        # The test logs too, or has to be told of, so it runs in the body, where the state is.
         def step(carry: Any, state: State) -> Any:
             go_on, carried = carry
             carried, state = advance(go_on, carried, state)

@@ -88,8 +88,10 @@ def interpret(
         invals = [read(atom) for atom in eqn.invars]
         outs: Sequence[Any] = ()
         if not meaning.enters(eqn):
-            outs = meaning.run(eqn, invals, state)
-            meaning.ran(eqn, outs, where.at(number))
+            here = where.at(number)
+            if nodes and meaning.commits_before(eqn):
+                nodes, state = (), meaning.commit(nodes, state, here)
+            outs, state = meaning.run(eqn, invals, state, here)
         else:
             here = where.at(number).inside(eqn)
             if nodes and meaning.commits_before(eqn):

@@ -55,13 +55,12 @@ class Meaning:
         """Say whether to look into an equation. The others run unchanged."""
         return bool(logs(eqn))
 
-    def run(self, eqn: JaxprEqn, invals: Sequence[Any], state: State) -> list[Any]:
+    def run(
+        self, eqn: JaxprEqn, invals: Sequence[Any], state: State, where: Where
+    ) -> tuple[list[Any], State]:
         """Run an equation that is not looked into."""
-        del state
-        return tracing.bind(eqn, invals)
-
-    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        """An equation ran unchanged."""
+        del where
+        return tracing.bind(eqn, invals), state
 
     def stepped(self, body: Body, state: State, where: Where) -> State:
         """The body of the loop `where` ran once."""
