@@ -20,9 +20,9 @@ def calls(monkeypatch):
     made = []
     receive_once = receive.Receiver.__call__
 
-    def counted(self, loop, *args):
-        made.append(loop)
-        return receive_once(self, loop, *args)
+    def counted(self, asked, *args):
+        made.append(asked.loop)
+        return receive_once(self, asked, *args)
 
     monkeypatch.setattr(receive.Receiver, "__call__", counted)
     return made

@@ -62,6 +62,16 @@ def retyped(value: Any, aval: Any) -> Any:
     return lax_internal._convert_element_type(value, aval.dtype, weak_type=aval.weak_type)
 
 
+def stand_in(aval: Any) -> Any:
+    """Return something of the given type."""
+    return vary(zeros(aval), varying_axes(aval))
+
+
+def has_stand_in(var: Any) -> bool:
+    """Say whether there can be a stand-in for a variable of a program: unless it is a reference."""
+    return isinstance(var.aval, core.ShapedArray)
+
+
 def after(number: Any, values: Sequence[Any]) -> list[Any]:
     """Return the same arrays; what uses all of them waits for a number, which is not the least."""
     values = list(values)

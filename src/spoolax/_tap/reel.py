@@ -63,20 +63,15 @@ class Layout:
     @functools.cached_property
     def row_bytes(self) -> int:
         """The size of a row."""
-        return sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(self._row_type()))
+        return sum(one.size * one.dtype.itemsize for one in self._packing.packed_types)
 
     def start(self, rows: int) -> Reel:
         """Make an empty reel."""
-        words, large = jax.tree.map(
-            lambda one: gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh),
-            self._row_type(),
+        words, *large = (
+            gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh)
+            for one in self._packing.packed_types
         )
         return Reel(jnp.int32(0), words, tuple(large))
-
-    def _row_type(self) -> Any:
-        types = zip(self._packing.shapes, self._packing.dtypes, strict=True)
-        blank = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
-        return jax.eval_shape(self._packing.pack, blank)
 
     def pack(self, header: Sequence[Any], nodes: Nodes) -> tuple[Any, list[Any]]:
         """Make a row: its words, and its large arrays."""

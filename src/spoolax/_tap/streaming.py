@@ -24,8 +24,8 @@ from .._walk.interpret import interpret
 from .._walk.labels import placed
 from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
-from .pace import UNLIMITED, places
-from .receive import Handover, Receiver, Tail
+from .pace import entered_once, places
+from .receive import Asked, Handover, Receiver, Tail
 from .reel import MOST_BYTES, Group, Reel, write
 from .urgent import is_rare, is_urgent, sends
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_IN_BLOCK = 1024  # Iterations of a loop of known length that run without a pause,
 BLOCK_SECONDS = 0.02  # and how long they should take at most.
+FEW_NUMBERS = 8  # That go to the host one by one: to put them together is a kernel to compile.
 
 
 class StreamState(NamedTuple):
@@ -67,7 +68,7 @@ class Streaming(Meaning):
         self._groups: dict[str, Group] = {}  # In program order.
         self._loops: list[str] = []  # Those that have reels.
         self._sending: set[str] = set()  # Loops that send amid iterations.
-        self._rehearsing = False
+        self.rehearses = False
         self._in_blocks = waits_for_loops()
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
@@ -78,9 +79,9 @@ class Streaming(Meaning):
             _, state, _ = interpret(jaxpr, args, start, self, Where())
             self.finish(state)
 
-        self._rehearsing = True
+        self.rehearses = True
         jax.eval_shape(run, *args)
-        self._rehearsing = False
+        self.rehearses = False
         loops = [_unit(group.path) for group in self._groups.values()] + list(self._sending) * 2
         share = MOST_BYTES // max(1, len(self._groups))
         for name, group in self._groups.items():
@@ -90,6 +91,8 @@ class Streaming(Meaning):
         paths = (path for group in self._groups.values() for path in _prefixes(group.path))
         self._loops = list(dict.fromkeys(paths))
         self._receiver.places = self._receiver.pace.places = places(self._loops)
+        if not self._in_blocks:
+            self._receiver.absolute = entered_once(self._receiver.places)
 
     def start(self, begin: Any) -> StreamState:
         """The state to begin with."""
@@ -175,7 +178,7 @@ class Streaming(Meaning):
     ) -> StreamState:
         """Write a row into the reel of this place."""
         name = _name(where)
-        if self._rehearsing:
+        if self.rehearses:
             self._groups[name] = _group(nodes, where, counted=sure)
             return state
         group, reel = self._groups[name], state.reels[name]
@@ -209,6 +212,10 @@ class Streaming(Meaning):
     def enters(self, eqn: JaxprEqn) -> bool:
         return super().enters(eqn) or bool(conditional_calls(eqn))
 
+    def passed_over(self, eqn: JaxprEqn, where: Where) -> None:
+        if host_calls(eqn):
+            self._sending.update(_loops(where))
+
     def run(
         self, eqn: JaxprEqn, invals: Sequence[Any], state: StreamState, where: Where
     ) -> tuple[list[Any], StreamState]:
@@ -230,7 +237,7 @@ class Streaming(Meaning):
         if where.path[-1].length == 0:
             return False
         return (
-            self._rehearsing
+            self.rehearses
             or str(where) in self._sending
             or any(_starts(group.path, where) for group in self._groups.values())
         )
@@ -241,16 +248,15 @@ class Streaming(Meaning):
     def iteration(self, state: StreamState, where: Where) -> Any:
         return state.iterations[str(where)]
 
-    def chunk_size(self, state: StreamState, where: Where) -> Any:
-        if self._rehearsing:
-            return jnp.int32(1)
-        if str(where) not in state.totals:
-            return jnp.int32(UNLIMITED)
-        room = state.orders[self._receiver.places[str(where)]]
-        for name, group in self._own(where):
-            if not group.holds_all:
-                room = jnp.minimum(room, group.capacity - self._count(state, name))
-        return room
+    def pauses(self, state: StreamState, where: Where, first: Any) -> Any:
+        loop = str(where)
+        if loop not in state.totals:
+            return jnp.bool_(False)
+        made = state.iterations[loop]
+        if loop not in self._receiver.absolute:
+            made -= first
+        limit = state.orders[self._receiver.places[loop]]
+        return (limit - made <= 0) | self._any_full(where, state)  # Even if they overflow.
 
     def iterated(self, state: StreamState, where: Where) -> StreamState:
         made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
@@ -259,7 +265,7 @@ class Streaming(Meaning):
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
     def block_size(self, scan: Scan, where: Where) -> int | None:
-        if self._rehearsing or not self._in_blocks or str(where) not in self._loops:
+        if not self._in_blocks or str(where) not in self._loops:
             return None
         if not isinstance(scan.length, int):
             return None
@@ -274,7 +280,8 @@ class Streaming(Meaning):
         self, state: StreamState, where: Where, size: int, unfinished: Any
     ) -> StreamState:
         loop = str(where)
-        made = state.iterations[loop] - state.paused[loop]
+        first = state.paused[loop]
+        made = state.iterations[loop] - first
         due = unfinished & (made + size > state.orders[self._receiver.places[loop]])
         due |= self._any_full(where, state)
         if len(where.path) == 1:
@@ -282,25 +289,23 @@ class Streaming(Meaning):
             due |= at_end & ~unfinished
 
         def call(state: StreamState) -> StreamState:
-            state = self._call(self._earlier_sent(state, where), where, made=made)
+            state = self._call(self._earlier_sent(state, where), where, first=first)
             return state._replace(paused={**state.paused, loop: state.iterations[loop]})
 
         return lax.cond(due, call, lambda s: s, state)  # type: ignore[no-any-return]
 
-    def chunk_ended(
-        self, state: StreamState, where: Where, made: Any, unfinished: Any
-    ) -> StreamState:
-        if self._rehearsing or str(where) not in state.totals:
+    def chunk_ended(self, state: StreamState, where: Where, first: Any, paused: Any) -> StreamState:
+        if str(where) not in state.totals:
             return state
         if len(where.path) > 1:
-            needed = unfinished | self._any_full(where, state)
+            needed = paused
         elif self._returns:
-            needed = unfinished | (state.orders[1] != 0)
+            needed = paused | (state.orders[1] != 0)
         else:
-            return self._call(state, where, made=made)
+            return self._call(state, where, first=first)
 
         def call(state: StreamState) -> StreamState:
-            return self._call(self._earlier_sent(state, where), where, made=made)
+            return self._call(self._earlier_sent(state, where), where, first=first)
 
         return lax.cond(needed, call, lambda s: s, state)  # type: ignore[no-any-return]
 
@@ -347,9 +352,9 @@ class Streaming(Meaning):
         waits = self._returns and not where.path and not is_urgent(nodes)
         if waits:
             state = self._written(state, where, nodes, happened, False)
-        elif self._rehearsing:
+        elif self.rehearses:
             self._sending.update(_loops(where))
-        if self._rehearsing:
+        if self.rehearses:
             return state
 
         def call(state: StreamState) -> StreamState:
@@ -379,8 +384,6 @@ class Streaming(Meaning):
 
     def _all_sent(self, state: StreamState, where: Where) -> StreamState:
         """Send what is in any reel."""
-        if self._rehearsing:
-            self._sending.update(_loops(where))
         if not state.reels:
             return state
         waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in state.reels])
@@ -392,9 +395,10 @@ class Streaming(Meaning):
         """For each reel, how many rows there are; and of rows that are counted, which they are."""
         numbers = []
         for name in names:
-            numbers.append(self._count(state, name))
             if name in state.bases:
-                numbers += [state.bases[name], self._made(state, name)]
+                numbers += [state.since[name], self._made(state, name), state.bases[name]]
+            else:
+                numbers.append(state.reels[name].count)
         return numbers
 
     def _call(
@@ -403,18 +407,19 @@ class Streaming(Meaning):
         where: Where,
         names: Sequence[str] | None = None,
         nodes: Nodes = (),
-        made: Any = None,
+        first: Any = None,
     ) -> StreamState:
         """Call the host, with some reels: those of the loop that we are in, if not told otherwise.
 
-        A loop that pauses says how many iterations it made.
+        A loop that pauses says with which iteration its chunk began.
         """
         mine = names is None  # What is in others has been sent.
         if names is None:
             names = self._unit(where) if where.path else []
         is_all = len(names) == len(state.reels) or mine
         loop, zero = str(where), jnp.int32(0)
-        question = [zero if made is None else made, *self._numbers(state, names)]
+        pause = [] if first is None else [first, state.iterations[loop]]
+        question = [*pause, *self._numbers(state, names)]
         buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
         if nodes:
@@ -422,8 +427,11 @@ class Streaming(Meaning):
             words, large = last.layout.pack(self._header(state, where), nodes)
             buffers += [words, *large]
         groups = [self._groups[name] for name in names]
-        receive = functools.partial(self._receiver, loop, groups, last)
-        orders = host_call(receive, state.orders, jnp.stack(question), *buffers)
+        if len(question) > FEW_NUMBERS:
+            question = [jnp.stack(question)]
+        asked = Asked(loop, bool(pause), len(question), groups, last)
+        receive = functools.partial(self._receiver, asked)
+        orders = host_call(receive, state.orders, *question, *buffers)
         empty = {name: state.reels[name]._replace(count=zero) for name in names}
         counted = [name for name in names if name in state.bases]
         state = state._replace(
