@@ -130,7 +130,3 @@ def main():
             ratio = t / times["no logging"]
             goal = verdict(ratio, GOAL) if what == "tap" else ""
             print(f"  {what:<34} {_time(t):>9} {ratio:8.2f}x{goal}")
-
-
-if __name__ == "__main__":
-    main()
