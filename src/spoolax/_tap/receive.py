@@ -74,11 +74,12 @@ class Receiver:
         orders = orders.copy()
         # It has not ended before anybody could see that, so nothing may wait for the end any more.
         orders[:2] = answer, 1
-        if now != first and elapsed is not None:
-            place, since = self.places[loop], first if loop in self.absolute else 0
-            made, limit = _wrapped(now - first), _wrapped(int(orders[place]) - since)
-            limit = self.pace.next(loop, limit, made, elapsed, latency)
-            orders[place] = _wrapped(limit + (now if loop in self.absolute else 0))
+        if asked.pauses:
+            place, absolute = self.places[loop], loop in self.absolute
+            limit = _wrapped(int(orders[place]) - first) if absolute else int(orders[place])
+            if now != first and elapsed is not None:
+                limit = self.pace.next(loop, limit, _wrapped(now - first), elapsed, latency)
+            orders[place] = _wrapped(now + limit) if absolute else limit
         return orders
 
     def _sinks(self, run: Run) -> Iterator[tuple[Tap, Sink]]:
