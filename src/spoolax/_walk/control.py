@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,15 @@ from jax import lax
 
 from .._jax import arrays
 from .._jax.anatomy import Cond, Scan, While
-from .._jax.primitives import JaxprEqn, cond_p, scan_p, split, while_p
+from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
 from .counts import logging_loops, logs
 from .interpret import interpret, refusal, rule_for
 from .meaning import MOST_UNROLLED, Body, Meaning, Outcome, State
 from .places import Where, programs_at
+
+# Returns one of two arrays.
+Pick: TypeAlias = Callable[[Any, Any], Any]
 
 
 @rule_for(scan_p)
@@ -57,13 +60,23 @@ def _scan(
         def more(carry: Any, state: State) -> Any:
             return meaning.iteration(state, inside) < length
 
+        def ran(before: Any, after: Any, i: Any) -> Body:
+            at = length - 1 - i if scan.reverse else i
+            x, y = (
+                [lax.dynamic_index_in_dim(a, at, keepdims=False) for a in s] for s in (xs, after[1])
+            )
+            return Body(program, [*consts, *before[0], *x], [*after[0], *y], n_carry, scan.consts)
+
+        def rewound(pick: Pick, before: Any, after: Any) -> Any:
+            return jax.tree.map(pick, before[0], after[0]), after[1]  # Outputs are written again.
+
+        loop = _Loop(more, step, ran, rewound, program, _unrolled(scan))
         carry = init, [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
         size = meaning.block_size(scan, inside)
         if size:
-            carry, state = _in_blocks(more, step, carry, state, meaning, inside, length, size)
-        if not size or length % size:
-            unroll = _unrolled(scan)
-            carry, state = _in_chunks(more, step, carry, state, meaning, inside, unroll)
+            carry, state = _in_blocks(loop, carry, state, meaning, inside, length, size)
+        if not size or length % size or meaning.noted(state, inside) is not None:
+            carry, state = _in_chunks(loop, carry, state, meaning, inside)
         carried, ys = carry
         outs = [
             arrays.retyped(out, var.aval)
@@ -93,52 +106,89 @@ def _unrolled(scan: Scan) -> int:
     return asked if asked <= MOST_UNROLLED and scan.length % asked == 0 else 1
 
 
+class _Loop(NamedTuple):
+    """A loop that pauses: what it does with what it carries, and the state."""
+
+    go_on: Callable[[Any, State], Any]
+    step: Callable[[Any, State], tuple[Any, State]]
+    ran: Callable[[Any, Any, Any], Body]  # From what it carried before and after an iteration.
+    rewound: Callable[[Pick, Any, Any], Any]  # What it carries: picked from before and after.
+    program: Jaxpr
+    unroll: int = 1
+
+
 def _in_chunks(
-    go_on: Callable[[Any, State], Any],
-    step: Callable[[Any, State], tuple[Any, State]],
-    carry: Any,
-    state: State,
-    meaning: Meaning,
-    inside: Where,
-    unroll: int = 1,
+    loop: _Loop, carry: Any, state: State, meaning: Meaning, inside: Where
 ) -> tuple[Any, State]:
     """Run a loop that pauses whenever the meaning says so.
 
     The test is compiled once only, so one that fails just when a chunk is over is noticed in the
-    next one, which is empty. A program that is not to go on leaves the loop amid a chunk.
+    next one, which is empty. A program that is not to go on leaves the loop amid a chunk. So does
+    one that has noted an iteration. It goes back then, and that iteration becomes the first of a
+    chunk: running the same code again is the only way to what it was given, to the bit.
     """
+    notes = meaning.noted(state, inside) is not None
 
     def iterate(c: Any) -> Any:
         carry, state = c
-        for _ in range(unroll):
-            carry, state = step(carry, state)
+        for _ in range(1 if notes else loop.unroll):
+            carry, state = loop.step(carry, state)
             state = meaning.iterated(state, inside)
         return carry, state
 
     def chunk(c: Any) -> Any:
-        _, carry, state = c
-        first = meaning.iteration(state, inside)
-        end = first + meaning.chunk_size(state, inside)
+        _, (coming_back, target), *before = c
+        first = meaning.iteration(before[1], inside)
+        end = first + meaning.chunk_size(before[1], inside, loop.program)
+        end = jnp.where(coming_back, target, end) if notes else end
 
         def more(c: Any) -> Any:
             carry, state = c
             is_room = end - meaning.iteration(state, inside) > 0  # Even if they overflow.
-            return is_room & meaning.goes_on(state) & go_on(carry, state)
+            if notes:
+                is_room &= ~meaning.noted(state, inside)
+            return is_room & meaning.goes_on(state) & loop.go_on(carry, state)
 
-        carry, state = lax.while_loop(more, iterate, (carry, state))
+        carry, state = lax.while_loop(more, iterate, tuple(before))
         now = meaning.iteration(state, inside)
-        unfinished = end - now <= 0
-        return unfinished, carry, meaning.chunk_ended(state, inside, now - first, unfinished)
+        made, unfinished = now - first, end - now <= 0
+        if not notes:
+            state = meaning.chunk_ended(state, inside, made, unfinished)
+            return unfinished, c[1], carry, state
+        noted = meaning.noted(state, inside)  # The last iteration, if any.
+        again = noted & (made > 1)
+        after, state = _rewound(again, loop, before, carry, state, meaning, inside)
+        made, unfinished = jnp.where(again, 0, made), unfinished | noted
+        state = meaning.chunk_ended(state, inside, made, unfinished)
+        state = lax.cond(
+            noted & ~again,
+            lambda s: meaning.looked_at(loop.ran(before[0], carry, first), s, inside),
+            lambda s: s,
+            state,
+        )
+        return unfinished, (again, now - 1), after, state
 
-    _, carry, state = lax.while_loop(
-        lambda c: c[0] & meaning.goes_on(c[2]), chunk, (jnp.bool_(True), carry, state)
+    back = jnp.bool_(False), jnp.zeros_like(meaning.iteration(state, inside))
+    _, _, carry, state = lax.while_loop(
+        lambda c: c[0] & meaning.goes_on(c[3]), chunk, (jnp.bool_(True), back, carry, state)
     )
     return carry, state
 
 
+def _rewound(
+    again: Any, loop: _Loop, before: Any, carry: Any, state: State, meaning: Meaning, inside: Where
+) -> tuple[Any, State]:
+    """Go back, perhaps, to what there was before."""
+
+    def pick(old: Any, new: Any) -> Any:
+        return lax.select(again, old, new)
+
+    carry = loop.rewound(pick, before[0], carry)
+    return carry, meaning.rewound(again, before[1], state, inside)
+
+
 def _in_blocks(
-    go_on: Callable[[Any, State], Any],
-    step: Callable[[Any, State], tuple[Any, State]],
+    loop: _Loop,
     carry: Any,
     state: State,
     meaning: Meaning,
@@ -146,24 +196,33 @@ def _in_blocks(
     length: int,
     size: int,
 ) -> tuple[Any, State]:
-    """Run as much of a loop as makes whole blocks, each a loop of known length without pauses."""
+    """Run as much of a loop as makes whole blocks, each a loop of known length without pauses.
+
+    If an iteration is noted, it goes back to the start of the block, and that is all.
+    """
 
     def iterate(c: Any, _: None) -> tuple[Any, None]:
-        carry, state = step(*c)
+        carry, state = loop.step(*c)
         return (carry, meaning.iterated(state, inside)), None
 
     def block(c: Any) -> Any:
-        (carry, state), _ = lax.scan(iterate, c, length=size)
-        return carry, meaning.block_ended(state, inside, size, go_on(carry, state))
+        _, *before = c
+        (carry, state), _ = lax.scan(iterate, tuple(before), length=size)
+        noted = meaning.noted(state, inside)
+        if noted is not None:
+            carry, state = _rewound(noted, loop, before, carry, state, meaning, inside)
+        state = meaning.block_ended(state, inside, size, loop.go_on(carry, state))
+        return jnp.bool_(True) if noted is None else ~noted, carry, state
 
+    c = jnp.bool_(True), carry, state
     if length < 2 * size:
-        return block((carry, state))  # type: ignore[no-any-return]
+        return block(c)[1:]  # type: ignore[no-any-return]
     end = length - length % size
 
     def more(c: Any) -> Any:
-        return (meaning.iteration(c[1], inside) < end) & meaning.goes_on(c[1])
+        return c[0] & (meaning.iteration(c[2], inside) < end) & meaning.goes_on(c[2])
 
-    return lax.while_loop(more, block, (carry, state))  # type: ignore[no-any-return]
+    return lax.while_loop(more, block, c)[1:]  # type: ignore[no-any-return]
 
 
 @rule_for(while_p)
@@ -198,9 +257,14 @@ def _while(
         state = meaning.stepped(body, state, inside)
         return new, committed(nodes, state, inside)
 
+    def ran(before: Any, after: Any, _: Any) -> Body:
+        old, new = (carry[1] if logs.within(test_program) else carry for carry in (before, after))
+        return Body(program, [*body_consts, *old], new, len(new), len(body_consts))
+
     def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:
         if chunked:
-            return _in_chunks(go_on, step, carry, state, meaning, inside)
+            chunks = _Loop(go_on, step, ran, jax.tree.map, program)
+            return _in_chunks(chunks, carry, state, meaning, inside)
 
         def body(c: Any) -> Any:
             carry, state = step(*c)

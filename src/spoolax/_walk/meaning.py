@@ -55,6 +55,10 @@ class Meaning:
         """Say whether to look into an equation. The others run unchanged."""
         return bool(logs(eqn))
 
+    def wants(self, eqn: JaxprEqn) -> bool:
+        """Say whether to evaluate an equation of a program whose results are known."""
+        return bool(logs(eqn))
+
     def run(self, eqn: JaxprEqn, invals: Sequence[Any], state: State) -> list[Any]:
         """Run an equation that is not looked into."""
         del state
@@ -107,10 +111,10 @@ class Meaning:
         """How many iterations the loop `where`, which runs in chunks, has made."""
         raise NotImplementedError
 
-    def chunk_size(self, state: State, where: Where) -> Any:
-        """How many iterations of the loop `where` the next chunk may have, at least one.
+    def chunk_size(self, state: State, where: Where, program: Jaxpr) -> Any:
+        """How many iterations of the loop `where`, of a program, the next chunk may have.
 
-        If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
+        There is at least one. If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
         """
         raise NotImplementedError
 
@@ -128,6 +132,24 @@ class Meaning:
 
     def chunk_ended(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
         """A chunk of `made` iterations is over, and the loop may go on."""
+        raise NotImplementedError
+
+    # It may also want to look at single iterations, of which it is known only after they have run
+    # which ones those are. Then the loop goes back to where the chunk began, and comes up to there.
+
+    def noted(self, state: State, where: Where) -> Any:
+        """Say whether an iteration of the loop `where` is to be looked at, in this chunk.
+
+        None: there never is one.
+        """
+        del state, where
+
+    def rewound(self, again: Any, before: State, state: State, where: Where) -> State:
+        """Forget what was noted; and everything since `before`, if the loop is to go back there."""
+        raise NotImplementedError
+
+    def looked_at(self, body: Body, state: State, where: Where) -> State:
+        """An iteration that was noted has just run, and was all of a chunk."""
         raise NotImplementedError
 
     def commit(self, nodes: Nodes, state: State, where: Where) -> State:
