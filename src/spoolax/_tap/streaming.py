@@ -49,7 +49,7 @@ class StreamState(NamedTuple):
     paused: dict[str, Any]  # Of loops that run in blocks: the iteration at which they last paused.
     windows: tuple[WindowState, ...]  # One for each tap.
     noted: dict[str, Any]  # Of loops that we are in: whether an alarm may have gone off in a chunk.
-    alarmed: tuple[Any, ...]  # For each tap: whether one did, for only the first one counts.
+    armed: tuple[Any, ...]  # For each tap: whether none did, for only the first one counts.
 
 
 class Streaming(Meaning):
@@ -118,7 +118,7 @@ class Streaming(Meaning):
             paused=dict.fromkeys(self._loops, zero) if self._in_blocks else {},
             windows=windows,
             noted={},
-            alarmed=(jnp.bool_(False),) * len(windows),
+            armed=(jnp.bool_(True),) * len(windows),
         )
 
     def finish(self, state: StreamState) -> StreamState:
@@ -377,8 +377,8 @@ class Streaming(Meaning):
         """The alarms for each tap, which do not go off any more if one has."""
         nodes = placed(nodes, where)
         return [
-            masked(_claimed(wanted_by(nodes, tap, tap is self._outermost), tap), ~alarmed)
-            for (tap, _), alarmed in zip(self._listeners, state.alarmed, strict=True)
+            masked(_claimed(wanted_by(nodes, tap, tap is self._outermost), tap), armed)
+            for (tap, _), armed in zip(self._listeners, state.armed, strict=True)
         ]
 
     def _tell(self, state: StreamState, where: Where, each: Sequence[Nodes]) -> StreamState:
@@ -391,24 +391,20 @@ class Streaming(Meaning):
 
         def call(state: StreamState) -> StreamState:
             state = self._call(self._earlier_sent(state, where), where, nodes=nodes)
-            return state._replace(alarmed=tuple(map(jnp.logical_or, state.alarmed, happened)))
+            armed = zip(state.armed, happened, strict=True)
+            return state._replace(armed=tuple(one & ~other for one, other in armed))
 
         any_of_them = functools.reduce(jnp.logical_or, happened)
         return lax.cond(any_of_them, call, lambda s: s, state)  # type: ignore[no-any-return]
 
-    def rewound(
-        self, again: Any, before: StreamState, state: StreamState, where: Where
-    ) -> StreamState:
+    def rewound(self, before: StreamState, state: StreamState, where: Where) -> StreamState:
         # Rows that were written since will be written again, as they are.
         reels = {
             name: reel._replace(count=before.reels[name].count)
             for name, reel in state.reels.items()
         }
-        before = before._replace(orders=state.orders, alarmed=state.alarmed, reels=reels)
-        state = state._replace(noted={**state.noted, str(where): jnp.bool_(False)})
-        return jax.tree.map(  # type: ignore[no-any-return]
-            lambda old, new: new if old is new else lax.select(again, old, new), before, state
-        )
+        noted = {**before.noted, str(where): jnp.bool_(False)}
+        return before._replace(orders=state.orders, armed=state.armed, reels=reels, noted=noted)
 
     def looked_at(self, body: Body, state: StreamState, where: Where) -> StreamState:
         meaning, loop = Alarms(where, self.repeated), str(where)

@@ -7,8 +7,9 @@ returns the equation's outputs, the new state, and the entries that come out.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,6 @@ from .counts import logging_loops, logs
 from .interpret import interpret, refusal, rule_for
 from .meaning import MOST_UNROLLED, Body, Meaning, Outcome, State
 from .places import Where, programs_at
-
-# Returns one of two arrays.
-Pick: TypeAlias = Callable[[Any, Any], Any]
 
 
 @rule_for(scan_p)
@@ -62,13 +60,12 @@ def _scan(
 
         def ran(before: Any, after: Any, i: Any) -> Body:
             at = length - 1 - i if scan.reverse else i
-            x, y = (
-                [lax.dynamic_index_in_dim(a, at, keepdims=False) for a in s] for s in (xs, after[1])
-            )
-            return Body(program, [*consts, *before[0], *x], [*after[0], *y], n_carry, scan.consts)
+            row = functools.partial(lax.dynamic_index_in_dim, index=at, keepdims=False)
+            args, outs = [*consts, *before[0], *map(row, xs)], [*after[0], *map(row, after[1])]
+            return Body(program, args, outs, n_carry, scan.consts)
 
-        def rewound(pick: Pick, before: Any, after: Any) -> Any:
-            return jax.tree.map(pick, before[0], after[0]), after[1]  # Outputs are written again.
+        def rewound(before: Any, after: Any) -> Any:
+            return before[0], after[1]  # Outputs will be written again, as they are.
 
         loop = _Loop(more, step, ran, rewound, program, _unrolled(scan))
         carry = init, [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
@@ -112,7 +109,7 @@ class _Loop(NamedTuple):
     go_on: Callable[[Any, State], Any]
     step: Callable[[Any, State], tuple[Any, State]]
     ran: Callable[[Any, Any, Any], Body]  # From what it carried before and after an iteration.
-    rewound: Callable[[Pick, Any, Any], Any]  # What it carries: picked from before and after.
+    rewound: Callable[[Any, Any], Any]  # What it carries, if it goes back from after to before.
     program: Jaxpr
     unroll: int = 1
 
@@ -137,10 +134,10 @@ def _in_chunks(
         return carry, state
 
     def chunk(c: Any) -> Any:
-        _, (coming_back, target), *before = c
+        _, (what, last), *before = c
         first = meaning.iteration(before[1], inside)
         end = first + meaning.chunk_size(before[1], inside, loop.program)
-        end = jnp.where(coming_back, target, end) if notes else end
+        end = jnp.where(what == _GO_BACK, last - 1, end) if notes else end
 
         def more(c: Any) -> Any:
             carry, state = c
@@ -156,35 +153,39 @@ def _in_chunks(
             state = meaning.chunk_ended(state, inside, made, unfinished)
             return unfinished, c[1], carry, state
         noted = meaning.noted(state, inside)  # The last iteration, if any.
-        again = noted & (made > 1)
-        after, state = _rewound(again, loop, before, carry, state, meaning, inside)
-        made, unfinished = jnp.where(again, 0, made), unfinished | noted
-        state = meaning.chunk_ended(state, inside, made, unfinished)
-        state = lax.cond(
-            noted & ~again,
-            lambda s: meaning.looked_at(loop.ran(before[0], carry, first), s, inside),
-            lambda s: s,
+        what = jnp.where(noted, jnp.where(made > 1, _GO_BACK, _LOOK), _GO_ON)
+
+        def look(carry: Any, state: State) -> tuple[Any, State]:
+            ran = loop.ran(before[0], carry, first)
+            return carry, meaning.looked_at(ran, meaning.rewound(state, state, inside), inside)
+
+        carry, state = lax.switch(
+            what,
+            [lambda *c: c, look, lambda *c: _rewound(loop, before, c, meaning, inside)],
+            carry,
             state,
         )
-        return unfinished, (again, now - 1), after, state
+        made, unfinished = meaning.iteration(state, inside) - first, unfinished | noted
+        state = meaning.chunk_ended(state, inside, made, unfinished)
+        return unfinished, (what, now), carry, state
 
-    back = jnp.bool_(False), jnp.zeros_like(meaning.iteration(state, inside))
+    nothing = jnp.int32(_GO_ON), jnp.int32(0)
     _, _, carry, state = lax.while_loop(
-        lambda c: c[0] & meaning.goes_on(c[3]), chunk, (jnp.bool_(True), back, carry, state)
+        lambda c: c[0] & meaning.goes_on(c[3]), chunk, (jnp.bool_(True), nothing, carry, state)
     )
     return carry, state
 
 
+# What to do when a chunk has ended: look at its only iteration, or go back to where it began.
+_GO_ON, _LOOK, _GO_BACK = range(3)
+
+
 def _rewound(
-    again: Any, loop: _Loop, before: Any, carry: Any, state: State, meaning: Meaning, inside: Where
+    loop: _Loop, before: Any, after: Any, meaning: Meaning, inside: Where
 ) -> tuple[Any, State]:
-    """Go back, perhaps, to what there was before."""
-
-    def pick(old: Any, new: Any) -> Any:
-        return lax.select(again, old, new)
-
-    carry = loop.rewound(pick, before[0], carry)
-    return carry, meaning.rewound(again, before[1], state, inside)
+    """Go back to what there was before."""
+    carry, state = (pair for pair in zip(before, after, strict=True))
+    return loop.rewound(*carry), meaning.rewound(*state, inside)
 
 
 def _in_blocks(
@@ -210,7 +211,13 @@ def _in_blocks(
         (carry, state), _ = lax.scan(iterate, tuple(before), length=size)
         noted = meaning.noted(state, inside)
         if noted is not None:
-            carry, state = _rewound(noted, loop, before, carry, state, meaning, inside)
+            carry, state = lax.cond(
+                noted,
+                lambda *c: _rewound(loop, before, c, meaning, inside),
+                lambda *c: c,
+                carry,
+                state,
+            )
         state = meaning.block_ended(state, inside, size, loop.go_on(carry, state))
         return jnp.bool_(True) if noted is None else ~noted, carry, state
 
@@ -263,7 +270,7 @@ def _while(
 
     def loop(go_on: Any, step: Any, carry: Any, state: State) -> tuple[Any, State]:
         if chunked:
-            chunks = _Loop(go_on, step, ran, jax.tree.map, program)
+            chunks = _Loop(go_on, step, ran, lambda before, _: before, program)
             return _in_chunks(chunks, carry, state, meaning, inside)
 
         def body(c: Any) -> Any:

@@ -144,8 +144,8 @@ class Meaning:
         """
         del state, where
 
-    def rewound(self, again: Any, before: State, state: State, where: Where) -> State:
-        """Forget what was noted; and everything since `before`, if the loop is to go back there."""
+    def rewound(self, before: State, state: State, where: Where) -> State:
+        """Forget what was noted in the loop `where`, and all that it did since `before`."""
         raise NotImplementedError
 
     def looked_at(self, body: Body, state: State, where: Where) -> State:

@@ -302,7 +302,8 @@ class _Watching(Instrument):
         block = Block(body.jaxpr, where, source, carry, self._program, self._spec.inf)
         args, outs = (list(map(jnp.asarray, values)) for values in (body.args, body.outs))
         data = {str(block.number): [state, *args, *outs]}
-        bad = looks_bad(outs, args[carry], self._spec.inf)
+        check = looks_bad if where.path else any_bad
+        bad = check(outs, args[carry], self._spec.inf)
         emit((Entry(data, {}, bad, Meta((NAN,), alarm=block)),))
         return state
 
