@@ -362,30 +362,35 @@ class Streaming(Meaning):
 
     def _alarm(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
         """Alarms may have gone off."""
-        each = self._alarms(state, where, nodes)
+        each = self._alarms(where, nodes)
         if not where.path:
             return self._tell(state, where, each)
         if self._rehearsing:
             self._noting[str(where)] = where
             self._sending.update(_loops(where))
             return state
-        noted = functools.reduce(jnp.logical_or, map(_any_happened, filter(None, each)))
         loop = str(where)
-        return state._replace(noted={**state.noted, loop: state.noted[loop] | noted})
+        noted = state.noted[loop]
+        for armed, mine in zip(state.armed, each, strict=True):
+            noted |= armed & _any_happened(mine) if mine else False
+        return state._replace(noted={**state.noted, loop: noted})
 
-    def _alarms(self, state: StreamState, where: Where, nodes: Nodes) -> list[Nodes]:
-        """The alarms for each tap, which do not go off any more if one has."""
+    def _alarms(self, where: Where, nodes: Nodes) -> list[Nodes]:
+        """The alarms for each tap."""
         nodes = placed(nodes, where)
         return [
-            masked(_claimed(wanted_by(nodes, tap, tap is self._outermost), tap), armed)
-            for (tap, _), armed in zip(self._listeners, state.armed, strict=True)
+            _claimed(wanted_by(nodes, tap, tap is self._outermost), tap)
+            for tap, _ in self._listeners
         ]
 
     def _tell(self, state: StreamState, where: Where, each: Sequence[Nodes]) -> StreamState:
-        """Send alarms, if they did go off."""
+        """Send alarms, if they did go off, and for each tap if it is the first one."""
         if self._rehearsing:
             return state
-        each = [map_entries(_confirmed, nodes) for nodes in each]
+        each = [
+            masked(map_entries(_confirmed, nodes), armed)
+            for nodes, armed in zip(each, state.armed, strict=True)
+        ]
         happened = [_any_happened(nodes) if nodes else jnp.bool_(False) for nodes in each]
         nodes = tuple(node for nodes in each for node in nodes)
 
@@ -411,7 +416,7 @@ class Streaming(Meaning):
         _, _, nodes = interpret(body.jaxpr, body.args, (), meaning, where, body.outs)
         now = state.iterations
         then = state._replace(iterations={**now, loop: now[loop] - 1})
-        return self._tell(then, where, self._alarms(then, where, nodes))._replace(iterations=now)
+        return self._tell(then, where, self._alarms(where, nodes))._replace(iterations=now)
 
     # Calls to the host.
 

@@ -80,7 +80,8 @@ class Block:
         before, outs = split(values, 1 + len(open_jaxpr(self.jaxpr)[0].invars))
         lanes = len(entry.meta.times) + len(entry.meta.lanes)
         bad = any_bad(outs, before[1:][self.carry], self.infinities, lanes)
-        return entry.replace(data={key: before}, mask=entry.mask & bad)
+        # What did not happen at all is zero, except in lanes that were not meant.
+        return entry.replace(data={key: before}, mask=entry.mask & bad if lanes else bad)
 
     def __repr__(self) -> str:
         return f"Block({self.number})"  # The jaxpr would fill pages.
