@@ -78,7 +78,7 @@ def looks_bad(values: Sequence[Any], before: Sequence[Any], infinities: bool) ->
             bad |= any_bad([x], [old], infinities)
         else:
             axes = tuple(range(jnp.ndim(x)))
-            kind = jnp.promote_types(x.dtype, jnp.float32)
+            kind = x.dtype if x.dtype.itemsize > 4 else jnp.float32
             squares = lax.dot_general(x, x, ((axes, axes), ((), ())), preferred_element_type=kind)
             bad |= any_bad([squares], (), infinities)
     return bad
