@@ -59,6 +59,18 @@ class Packing:
         large = [value for value, packed in pairs if not packed]
         return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
 
+    @functools.cached_property
+    def packed_types(self) -> list[Any]:
+        """The types of what `pack` returns: of the words, and of the large arrays."""
+        each = zip(self.shapes, self.dtypes, self.is_packed, self._readers, strict=True)
+        words, large = 0, []
+        for shape, dtype, packed, (count, _) in each:
+            if packed:
+                words += count
+            else:
+                large.append(jax.ShapeDtypeStruct(shape, dtype))
+        return [jax.ShapeDtypeStruct((words,), jnp.uint32), *large]
+
     def unpack(self, words: Any, large: Sequence[Any]) -> list[Any]:
         """Read arrays on the host. The words may have axes in front, and so have the arrays."""
         lead, rest, start = words.shape[:-1], iter(large), 0

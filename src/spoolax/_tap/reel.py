@@ -20,6 +20,9 @@ from .._jax.primitives import split
 from .._log.entry import Nodes, entries, size_of
 from .._packing import Packing
 
+# How long a reel is that cannot hold all: a call to the host should cost little next to the rows
+# that it sends, and making the reel, which is cleared first, little next to a loop that ends soon.
+ENOUGH_ROWS, ENOUGH_BYTES = 256, 1 << 16
 MOST_ROWS = 16384
 MOST_BYTES_EACH = 1 << 20
 MOST_BYTES_OF_ALL = 4 << 20  # If a reel can hold all that a loop logs, as its outputs would.
@@ -60,20 +63,15 @@ class Layout:
     @functools.cached_property
     def row_bytes(self) -> int:
         """The size of a row."""
-        return sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(self._row_type()))
+        return sum(one.size * one.dtype.itemsize for one in self._packing.packed_types)
 
     def start(self, rows: int) -> Reel:
         """Make an empty reel."""
-        words, large = jax.tree.map(
-            lambda one: gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh),
-            self._row_type(),
+        words, *large = (
+            gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh)
+            for one in self._packing.packed_types
         )
         return Reel(jnp.int32(0), words, tuple(large))
-
-    def _row_type(self) -> Any:
-        types = zip(self._packing.shapes, self._packing.dtypes, strict=True)
-        blank = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
-        return jax.eval_shape(self._packing.pack, blank)
 
     def pack(self, header: Sequence[Any], nodes: Nodes) -> tuple[Any, list[Any]]:
         """Make a row: its words, and its large arrays."""
@@ -109,7 +107,8 @@ class Group:
         self.layout = Layout(0 if counted else 1 + len(path), nodes)
         size = max(1, self.layout.row_bytes)
         self.holds_all = most is not None and most * size <= min(MOST_BYTES_OF_ALL, most_bytes)
-        rows = max(1, min(MOST_ROWS, min(MOST_BYTES_EACH, most_bytes) // size))
+        rows = min(MOST_ROWS, max(ENOUGH_ROWS, ENOUGH_BYTES // size))
+        rows = max(1, min(rows, min(MOST_BYTES_EACH, most_bytes) // size))
         self.capacity = max(1, most) if self.holds_all and most is not None else rows
         self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
         self.is_rare = any(one.meta.rare for one in entries(nodes))

@@ -17,7 +17,7 @@ from jax import lax
 
 from .._jax import arrays
 from .._jax.anatomy import Cond, Scan, While
-from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, scan_p, split, while_p
+from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, open_jaxpr, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
 from .counts import logging_loops, logs
 from .interpret import interpret, refusal, rule_for
@@ -40,6 +40,9 @@ def _scan(
         outs, state, nodes = interpret(program, args, state, meaning, inside)
         body = Body(program, args, outs, n_carry, scan.consts)
         return outs, meaning.stepped(body, state, inside), nodes
+
+    if meaning.rehearses and meaning.chunked(inside):
+        return _rehearsed(eqn, [(program, inside)], state, meaning, where)
 
     if meaning.chunked(inside):
 
@@ -97,6 +100,21 @@ def _scan(
     return [*carried, *ys], state, stacked(nodes, length, scan.reverse, str(inside.path[-1]))
 
 
+def _rehearsed(
+    eqn: JaxprEqn,
+    programs: Sequence[tuple[Jaxpr, Where]],
+    state: State,
+    meaning: Meaning,
+    where: Where,
+) -> Outcome:
+    """Find out what a loop that runs in chunks logs: once, and not as a loop."""
+    for program, inside in programs:
+        _, state, nodes = interpret(program, (), state, meaning, inside)
+        state = meaning.commit(nodes, state, inside)
+    state = meaning.left(meaning.iterated(state, inside), where)
+    return [arrays.stand_in(var.aval) for var in eqn.outvars], state, ()
+
+
 def _unrolled(scan: Scan) -> int:
     """How many iterations to unroll: as many as the user asked, if that divides the length."""
     asked = max(1, scan.unroll)
@@ -133,46 +151,45 @@ def _in_chunks(
             state = meaning.iterated(state, inside)
         return carry, state
 
+    # Every number that is computed between chunks is a kernel of its own, which takes longer to
+    # compile than anything that is added to the test of the loop.
     def chunk(c: Any) -> Any:
-        _, (what, last), *before = c
+        _, back, *before = c
         first = meaning.iteration(before[1], inside)
-        end = first + meaning.chunk_size(before[1], inside, loop.program)
-        end = jnp.where(what == _GO_BACK, last - 1, end) if notes else end
+
+        def pauses(state: State) -> Any:
+            over = meaning.pauses(state, inside, first, loop.program)
+            if not notes:
+                return over
+            what, last = back
+            arrived = last - 1 - meaning.iteration(state, inside) <= 0
+            return over | meaning.noted(state, inside) | ((what == _GO_BACK) & arrived)
 
         def more(c: Any) -> Any:
             carry, state = c
-            is_room = end - meaning.iteration(state, inside) > 0  # Even if they overflow.
-            if notes:
-                is_room &= ~meaning.noted(state, inside)
-            return is_room & meaning.goes_on(state) & loop.go_on(carry, state)
-
-        carry, state = lax.while_loop(more, iterate, tuple(before))
-        now = meaning.iteration(state, inside)
-        made, unfinished = now - first, end - now <= 0
-        if not notes:
-            state = meaning.chunk_ended(state, inside, made, unfinished)
-            return unfinished, c[1], carry, state
-        noted = meaning.noted(state, inside)  # The last iteration, if any.
-        what = jnp.where(noted, jnp.where(made > 1, _GO_BACK, _LOOK), _GO_ON)
+            return ~pauses(state) & meaning.goes_on(state) & loop.go_on(carry, state)
 
         def look(carry: Any, state: State) -> tuple[Any, State]:
             ran = loop.ran(before[0], carry, first)
             return carry, meaning.looked_at(ran, meaning.rewound(state, state, inside), inside)
 
-        carry, state = lax.switch(
-            what,
-            [lambda *c: c, look, lambda *c: _rewound(loop, before, c, meaning, inside)],
-            carry,
-            state,
-        )
-        made, unfinished = meaning.iteration(state, inside) - first, unfinished | noted
-        state = meaning.chunk_ended(state, inside, made, unfinished)
-        return unfinished, (what, now), carry, state
+        def go_back(carry: Any, state: State) -> tuple[Any, State]:
+            return _rewound(loop, before, (carry, state), meaning, inside)
 
-    nothing = jnp.int32(_GO_ON), jnp.int32(0)
-    _, _, carry, state = lax.while_loop(
-        lambda c: c[0] & meaning.goes_on(c[3]), chunk, (jnp.bool_(True), nothing, carry, state)
-    )
+        carry, state = lax.while_loop(more, iterate, tuple(before))
+        paused = pauses(state)
+        if notes:
+            last = meaning.iteration(state, inside)  # It is what was noted, if anything was.
+            what = jnp.where(last - first > 1, _GO_BACK, _LOOK)
+            what = jnp.where(meaning.noted(state, inside), what, _GO_ON)
+            carry, state = lax.switch(what, [lambda *c: c, look, go_back], carry, state)
+            back = what, last
+        state = meaning.chunk_ended(state, inside, first, paused)
+        return paused & meaning.goes_on(state), back, carry, state
+
+    back = (jnp.int32(_GO_ON), jnp.int32(0)) if notes else ()
+    start = jnp.bool_(True), back, carry, state
+    *_, carry, state = lax.while_loop(lambda c: c[0], chunk, start)
     return carry, state
 
 
@@ -283,8 +300,14 @@ def _while(
 
         return lax.while_loop(more, body, (carry, state))  # type: ignore[no-any-return]
 
-    if logs.within(test_program) and (chunked or jax.tree.leaves(state)):
-        # The test logs too, so it runs in the body, where the state is.
+    if meaning.rehearses:
+        return _rehearsed(eqn, programs_at(eqn, where), state, meaning, where)
+
+    acts = logs.within(test_program) or any(
+        map(meaning.commits_before, open_jaxpr(test_program)[0].eqns)
+    )
+    if acts and (chunked or jax.tree.leaves(state)):
+        # The test logs too, or has to be told of, so it runs in the body, where the state is.
         def step(carry: Any, state: State) -> Any:
             go_on, carried = carry
             carried, state = advance(go_on, carried, state)
