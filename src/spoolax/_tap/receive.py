@@ -22,7 +22,7 @@ from .deliver import Part, count_entries, deliver
 from .host import host
 from .lines import Chunk
 from .pace import Pace
-from .reel import Group, taken
+from .reel import Group, ReelRows
 from .runs import Embedded, Run
 from .sinks import Sink, reports
 
@@ -61,7 +61,7 @@ class Receiver:
         parts = _parts(asked.groups, iter(numbers), rest)
         if asked.last is not None:
             words, *large = (x[None] for x in rest)
-            parts.append(Part(asked.last, taken(words, large, 1)))
+            parts.append(Part(asked.last, ReelRows(words, tuple(large))))
         latency = math.inf
         for tap, sink in self._sinks(run):
             latency = min(latency, sink.latency)
@@ -196,7 +196,7 @@ def _parts(groups: Sequence[Group], numbers: Iterator[int], arrays: Iterator[Any
             iteration, count, number = count, _wrapped(next(numbers) - count), next(numbers)
         words, *large = (next(arrays) for _ in range(1 + group.layout.large))
         if count:
-            parts.append(Part(group, taken(words, large, count), number, iteration))
+            parts.append(Part(group, group.layout.taken(count, words, large), number, iteration))
     return parts
 
 

@@ -34,7 +34,7 @@ class Reel(NamedTuple):
     """A device buffer of rows, and how many of them are filled."""
 
     count: Any
-    words: Any
+    words: Any  # Of all rows, one after the other: TPUs would pad rows to 128 numbers.
     large: tuple[Any, ...]
 
 
@@ -71,7 +71,23 @@ class Layout:
             gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh)
             for one in self._packing.packed_types
         )
-        return Reel(jnp.int32(0), words, tuple(large))
+        return Reel(jnp.int32(0), words.reshape(-1), tuple(large))
+
+    def write(self, reel: Reel, row: Any, words: Any, large: Sequence[Any]) -> Reel:
+        """Write a row. There must be room for it. It is not counted."""
+        pairs = zip(reel.large, large, strict=True)
+        return reel._replace(
+            words=lax.dynamic_update_slice_in_dim(reel.words, words, row * words.size, 0),
+            large=tuple(lax.dynamic_update_index_in_dim(x, one, row, 0) for x, one in pairs),
+        )
+
+    def taken(self, count: int, words: Any, large: Sequence[Any]) -> ReelRows:
+        """Take the rows that are filled from buffers that have arrived on the host."""
+        width = self._packing.packed_types[0].size
+        parts = (words[: count * width].reshape(count, width), *(x[:count] for x in large))
+        if count * width < len(words) // 4:  # A view would keep all of the buffer.
+            parts = tuple(x.copy() for x in parts)
+        return ReelRows(parts[0], parts[1:])
 
     def pack(self, header: Sequence[Any], nodes: Nodes) -> tuple[Any, list[Any]]:
         """Make a row: its words, and its large arrays."""
@@ -117,23 +133,6 @@ class Group:
     def start(self, spare: int) -> Reel:
         """Make an empty reel, with a few rows more than its capacity if it may be overstepped."""
         return self.layout.start(self.capacity + (0 if self.holds_all else spare))
-
-
-def write(reel: Reel, row: Any, words: Any, large: Sequence[Any]) -> Reel:
-    """Write a row. There must be room for it. It is not counted."""
-    rows = [
-        lax.dynamic_update_index_in_dim(buffer, value, row, 0)
-        for buffer, value in zip((reel.words, *reel.large), (words, *large), strict=True)
-    ]
-    return Reel(reel.count, rows[0], tuple(rows[1:]))
-
-
-def taken(words: Any, large: Sequence[Any], count: int) -> ReelRows:
-    """Take the rows that are filled from buffers that have arrived on the host."""
-    parts = (words[:count], *(x[:count] for x in large))
-    if count < len(words) // 4:  # A view would keep all of the buffer.
-        parts = tuple(x.copy() for x in parts)
-    return ReelRows(parts[0], parts[1:])
 
 
 class KeyData:

@@ -26,7 +26,7 @@ from .._walk.meaning import MOST_UNROLLED, Body, Meaning, PassOn
 from .._walk.places import Where
 from .pace import entered_once, places
 from .receive import Asked, Handover, Receiver, Tail
-from .reel import MOST_BYTES, Group, Reel, write
+from .reel import MOST_BYTES, Group, Reel
 from .urgent import Alarms, is_urgent, sends
 
 if TYPE_CHECKING:
@@ -193,9 +193,11 @@ class Streaming(Meaning):
             return state
         group, reel = self._groups[name], state.reels[name]
         if group.counted:  # As few numbers as possible change in every iteration.
-            reel = write(reel, self._count(state, name), *group.layout.pack([], nodes))
+            row = group.layout.pack([], nodes)
+            reel = group.layout.write(reel, self._count(state, name), *row)
             return state._replace(reels={**state.reels, name: reel})
-        reel = write(reel, reel.count, *group.layout.pack(self._header(state, where), nodes))
+        row = group.layout.pack(self._header(state, where), nodes)
+        reel = group.layout.write(reel, reel.count, *row)
         # A row that is not wanted will be overwritten by the next.
         more = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
         reel = reel._replace(count=reel.count + more)
