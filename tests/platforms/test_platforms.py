@@ -103,6 +103,26 @@ def test_a_scan_has_a_known_length_on_gpus_and_no_conditionals(listener):
     assert len(around) <= 1
 
 
+@pytest.mark.parametrize(("name", "length"), [("scan", 1000), ("nested", 10)])
+def test_the_alarm_keeps_the_known_length_of_innermost_scans_on_gpus(name, length):
+    """They are there once more for when it goes off, and neither has conditionals."""
+    found = loops(spoolax.watch_nan(PROGRAMS[name], silent), X, platform="cuda")
+    blocks = [loop for loop in found if loop.trips is not None]
+    assert [length % loop.trips for loop in blocks] == [0]
+    innermost = [loop for loop in found if "conditional" not in loop.kernels]
+    (again,) = (loop for loop in innermost if loop.trips is None)
+    assert len(innermost) == 2
+    (hand,) = loops(by_hand, X, platform="cuda")
+    for loop in (*blocks, again):
+        assert sum(loop.kernels.values()) <= sum(hand.kernels.values())
+
+
+def test_the_alarm_waits_for_the_host_once_in_an_iteration_of_a_while_loop():
+    """As the loop does without it."""
+    innermost, *_ = loops(spoolax.watch_nan(while_loop, silent), X, platform="cuda")
+    assert "conditional" not in innermost.kernels
+
+
 def test_only_the_innermost_of_nested_scans_has_no_conditionals():
     """It is where the time goes: the one around it pauses, now and then, between its iterations."""
     found = loops(spoolax.tap(nested, silent), X, platform="cuda")

@@ -30,6 +30,13 @@ class Listener(Protocol):
         """Evaluate a program so that the entries in it reach those who have claimed them."""
 
 
+class Alarm(Protocol):
+    """Makes entries that hardly ever happen. Their masks may be true when they do not."""
+
+    def confirmed(self, entry: Entry) -> Entry:
+        """Return what is to be sent of such an entry, with a mask that is right."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Meta:
     """What is known about an entry when the program is traced."""
@@ -46,13 +53,18 @@ class Meta:
     taken: bool = False
     backward: bool = False  # It is logged in the backward pass of a derivative.
     passes: str = dataclasses.field(default="", compare=False)  # See `tracing.passes`.
-    rare: bool = False  # It hardly ever happens, so it may call the host on its own.
-    about: Any = dataclasses.field(default=None, compare=False)  # Kept for whoever made the entry.
+    # It hardly ever happens, so it may call the host on its own, if this confirms it.
+    alarm: Alarm | None = dataclasses.field(default=None, compare=False)
     # Under `shard_map`: the devices along the outermost axis of lanes.
     devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     site: str = dataclasses.field(default="", compare=False)
     # The `log` call in the user's code, the same whenever that runs. None: it is not one.
     call: Any = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def rare(self) -> bool:
+        """Whether it hardly ever happens."""
+        return self.alarm is not None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from .._jax.primitives import Jaxpr
 from .._listen.keys import keys_of
 from .._listen.options import Options
 from .._listen.windows import Windows
-from .._log.entry import Entry, Nodes, entries, map_entries
+from .._log.entry import Entry, Nodes, entries, map_entries, restrict
 from .._walk.interpret import interpret
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
@@ -82,7 +82,7 @@ def stream(
     listeners: list[tuple[Tap, Windows]] = []
     for one in [*([tap] if tap else []), *claiming]:
         mine = [(wanted_by(nodes, one, one is tap), where) for nodes, where in found]
-        mine = [(_unclaimed(nodes), where) for nodes, where in mine if not is_rare(nodes)]
+        mine = [(_unclaimed(nodes), where) for nodes, where in mine]
         everything = dataclasses.replace(one.options, argnames=None, tags=None)
         keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
@@ -98,7 +98,8 @@ def stream(
 
 
 def _unclaimed(nodes: Nodes) -> Nodes:
-    """The same entries, unclaimed."""
+    """The same entries, unclaimed. Alarms are no matter of windows."""
+    nodes = restrict(nodes, lambda key, entry: not entry.meta.rare)
 
     def unclaim(entry: Entry) -> Entry:
         return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))

@@ -17,17 +17,17 @@ from .._jax.host_call import host_call
 from .._jax.platforms import waits_for_loops
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.windows import Windows, WindowState
-from .._log.entry import Entry, Nodes, entries, map_entries, restrict
+from .._log.entry import Entry, Nodes, entries, map_entries, masked, restrict
 from .._walk.cost import seconds
 from .._walk.counts import conditional_calls, host_calls
 from .._walk.interpret import interpret
 from .._walk.labels import placed
-from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
+from .._walk.meaning import MOST_UNROLLED, Body, Meaning, PassOn
 from .._walk.places import Where
 from .pace import entered_once, places
 from .receive import Asked, Handover, Receiver, Tail
 from .reel import MOST_BYTES, Group, Reel
-from .urgent import is_rare, is_urgent, sends
+from .urgent import Alarms, is_urgent, sends
 
 if TYPE_CHECKING:
     from .stream import Tap
@@ -50,6 +50,8 @@ class StreamState(NamedTuple):
     since: dict[str, Any]
     paused: dict[str, Any]  # Of loops that run in blocks: the iteration at which they last paused.
     windows: tuple[WindowState, ...]  # One for each tap.
+    noted: dict[str, Any]  # Of loops that we are in: whether an alarm may have gone off in a chunk.
+    armed: tuple[Any, ...]  # For each tap: whether none did, for only the first one counts.
 
 
 class Streaming(Meaning):
@@ -68,6 +70,8 @@ class Streaming(Meaning):
         self._groups: dict[str, Group] = {}  # In program order.
         self._loops: list[str] = []  # Those that have reels.
         self._sending: set[str] = set()  # Loops that send amid iterations.
+        self._noting: dict[str, Where] = {}  # Those in which an alarm may go off,
+        self._rigid: set[str] = set()  # and those that send more, so they cannot be repeated.
         self.rehearses = False
         self._in_blocks = waits_for_loops()
 
@@ -90,6 +94,10 @@ class Streaming(Meaning):
             self._groups[name] = Group(group.nodes, group.path, group.most, counted, share)
         paths = (path for group in self._groups.values() for path in _prefixes(group.path))
         self._loops = list(dict.fromkeys(paths))
+        for group in self._groups.values():
+            self._rigid.update(_prefixes(group.path[:-1]))
+        for where in self._noting.values():  # An alarm sends all reels of its unit.
+            self._rigid.update(_loops(where)[:-1] if self._unit(where) else [])
         self._receiver.places = self._receiver.pace.places = places(self._loops)
         if not self._in_blocks:
             self._receiver.absolute = entered_once(self._receiver.places)
@@ -111,6 +119,8 @@ class Streaming(Meaning):
             since=counted,
             paused=dict.fromkeys(self._loops, zero) if self._in_blocks else {},
             windows=windows,
+            noted={},
+            armed=(jnp.bool_(True),) * len(windows),
         )
 
     def finish(self, state: StreamState) -> StreamState:
@@ -146,17 +156,17 @@ class Streaming(Meaning):
         if any(frame.length == 0 for frame in where.path):
             return (), state  # Never.
 
+        alarms = restrict(nodes, lambda key, entry: entry.meta.rare)
+        nodes = restrict(nodes, lambda key, entry: not entry.meta.rare)
+
         def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
-            mine = wanted_by(nodes, tap, tap is self._outermost)
-            if is_rare(mine):
-                return mine, its_state
-            return windows.take(its_state, mine, where)
+            return windows.take(its_state, wanted_by(nodes, tap, tap is self._outermost), where)
 
         made, state = self._windowed(state, take)
         made = placed(made, where)
         if not where.path or is_urgent(made):
-            return (), self._send(state, where, made)
-        return made, state
+            made, state = (), self._send(state, where, made)
+        return made, self._alarm(state, where, alarms) if alarms else state
 
     def deferred(self) -> Meaning:
         return PassOn(self.repeated)
@@ -217,6 +227,7 @@ class Streaming(Meaning):
     def passed_over(self, eqn: JaxprEqn, where: Where) -> None:
         if host_calls(eqn):
             self._sending.update(_loops(where))
+            self._rigid.update(_loops(where))
 
     def run(
         self, eqn: JaxprEqn, invals: Sequence[Any], state: StreamState, where: Where
@@ -232,6 +243,8 @@ class Streaming(Meaning):
         state = state._replace(iterations={**state.iterations, str(where): jnp.int32(0)})
         if str(where) in state.paused:
             state = state._replace(paused={**state.paused, str(where): jnp.int32(0)})
+        if str(where) in self._noting:
+            state = state._replace(noted={**state.noted, str(where): jnp.bool_(False)})
         bases = {name: state.rows for name in self._unit(where) if name in state.bases}
         return state._replace(bases={**state.bases, **bases}) if len(where.path) == 1 else state
 
@@ -250,15 +263,17 @@ class Streaming(Meaning):
     def iteration(self, state: StreamState, where: Where) -> Any:
         return state.iterations[str(where)]
 
-    def pauses(self, state: StreamState, where: Where, first: Any) -> Any:
+    def pauses(self, state: StreamState, where: Where, first: Any, program: Jaxpr) -> Any:
         loop = str(where)
+        made, over = state.iterations[loop], jnp.bool_(False)
+        if loop in self._noting:
+            over = made - first >= (1 if loop in self._rigid else _most(program))
         if loop not in state.totals:
-            return jnp.bool_(False)
-        made = state.iterations[loop]
+            return over
         if loop not in self._receiver.absolute:
             made -= first
         limit = state.orders[self._receiver.places[loop]]
-        return (limit - made <= 0) | self._any_full(where, state)  # Even if they overflow.
+        return over | (limit - made <= 0) | self._any_full(where, state)  # Even if they overflow.
 
     def iterated(self, state: StreamState, where: Where) -> StreamState:
         made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
@@ -267,11 +282,18 @@ class Streaming(Meaning):
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
     def block_size(self, scan: Scan, where: Where) -> int | None:
-        if not self._in_blocks or str(where) not in self._loops:
+        loop = str(where)
+        if not self._in_blocks or not isinstance(scan.length, int):
             return None
-        if not isinstance(scan.length, int):
+        if loop in self._noting:
+            # That takes the loop twice, so only the innermost, in which most time is spent.
+            if loop in self._rigid or any(
+                loop in _loops(one)[:-1] for one in self._noting.values()
+            ):
+                return None
+        elif loop not in self._loops:
             return None
-        most = [MOST_IN_BLOCK, int(BLOCK_SECONDS / seconds(scan.body)), scan.length]
+        most = [MOST_IN_BLOCK, _most(scan.body), scan.length]
         most += [group.capacity for _, group in self._own(where) if not group.holds_all]
         size = max(1, min(most))
         # One that divides the length saves compiling the body once more for the rest.
@@ -282,6 +304,8 @@ class Streaming(Meaning):
         self, state: StreamState, where: Where, size: int, unfinished: Any
     ) -> StreamState:
         loop = str(where)
+        if loop not in state.totals:
+            return state
         first = state.paused[loop]
         made = state.iterations[loop] - first
         due = unfinished & (made + size > state.orders[self._receiver.places[loop]])
@@ -318,6 +342,7 @@ class Streaming(Meaning):
         state = state._replace(
             iterations={loop: i for loop, i in state.iterations.items() if loop in inside},
             totals=totals,
+            noted={loop: flag for loop, flag in state.noted.items() if loop in inside},
         )
         if where.path:
             return state
@@ -344,6 +369,69 @@ class Streaming(Meaning):
         unit = str(where.path[0])
         return [name for name, group in self._groups.items() if _unit(group.path) == unit]
 
+    # Alarms. In loops, one that may have gone off is only noted, which costs next to nothing.
+
+    def noted(self, state: StreamState, where: Where) -> Any:
+        return state.noted.get(str(where))
+
+    def _alarm(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
+        """Alarms may have gone off."""
+        each = self._alarms(where, nodes)
+        if not where.path:
+            return self._tell(state, where, each)
+        if self.rehearses:
+            self._noting[str(where)] = where
+            self._sending.update(_loops(where))
+            return state
+        loop = str(where)
+        noted = state.noted[loop]
+        for armed, mine in zip(state.armed, each, strict=True):
+            noted |= armed & _any_happened(mine) if mine else False
+        return state._replace(noted={**state.noted, loop: noted})
+
+    def _alarms(self, where: Where, nodes: Nodes) -> list[Nodes]:
+        """The alarms for each tap."""
+        nodes = placed(nodes, where)
+        return [
+            _claimed(wanted_by(nodes, tap, tap is self._outermost), tap)
+            for tap, _ in self._listeners
+        ]
+
+    def _tell(self, state: StreamState, where: Where, each: Sequence[Nodes]) -> StreamState:
+        """Send alarms, if they did go off, and for each tap if it is the first one."""
+        if self.rehearses:
+            return state
+        each = [
+            masked(map_entries(_confirmed, nodes), armed)
+            for nodes, armed in zip(each, state.armed, strict=True)
+        ]
+        happened = [_any_happened(nodes) if nodes else jnp.bool_(False) for nodes in each]
+        nodes = tuple(node for nodes in each for node in nodes)
+
+        def call(state: StreamState) -> StreamState:
+            state = self._call(self._earlier_sent(state, where), where, nodes=nodes)
+            armed = zip(state.armed, happened, strict=True)
+            return state._replace(armed=tuple(one & ~other for one, other in armed))
+
+        any_of_them = functools.reduce(jnp.logical_or, happened)
+        return lax.cond(any_of_them, call, lambda s: s, state)  # type: ignore[no-any-return]
+
+    def rewound(self, before: StreamState, state: StreamState, where: Where) -> StreamState:
+        # Rows that were written since will be written again, as they are.
+        reels = {
+            name: reel._replace(count=before.reels[name].count)
+            for name, reel in state.reels.items()
+        }
+        noted = {**before.noted, str(where): jnp.bool_(False)}
+        return before._replace(orders=state.orders, armed=state.armed, reels=reels, noted=noted)
+
+    def looked_at(self, body: Body, state: StreamState, where: Where) -> StreamState:
+        meaning, loop = Alarms(where, self.repeated), str(where)
+        _, _, nodes = interpret(body.jaxpr, body.args, (), meaning, where, body.outs)
+        now = state.iterations
+        then = state._replace(iterations={**now, loop: now[loop] - 1})
+        return self._tell(then, where, self._alarms(where, nodes))._replace(iterations=now)
+
     # Calls to the host.
 
     def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
@@ -356,6 +444,7 @@ class Streaming(Meaning):
             state = self._written(state, where, nodes, happened, False)
         elif self.rehearses:
             self._sending.update(_loops(where))
+            self._rigid.update(_loops(where))
         if self.rehearses:
             return state
 
@@ -489,6 +578,16 @@ def _prefixes(path: tuple[str, ...]) -> list[str]:
 def _starts(path: tuple[str, ...], where: Where) -> bool:
     outer = tuple(map(str, where.path))
     return path[: len(outer)] == outer
+
+
+def _confirmed(entry: Entry) -> Entry:
+    assert entry.meta.alarm is not None
+    return entry.meta.alarm.confirmed(entry)
+
+
+def _most(program: Jaxpr) -> int:
+    """How many times a program may run without a pause, if nobody has to hear of it."""
+    return max(1, int(BLOCK_SECONDS / seconds(program)))
 
 
 def _any_happened(nodes: Nodes) -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from .._jax.arrays import raw_type
 from .._jax.primitives import JaxprEqn, shard_map_p
-from .._log.entry import Nodes, entries
+from .._log.entry import Nodes, entries, restrict
 from .._log.primitive import log_p, logged
 from .._walk.counts import Count, is_host_call, is_loop, logs
+from .._walk.meaning import Meaning, State
+from .._walk.places import Where
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
 
@@ -23,6 +27,31 @@ def is_urgent(nodes: Nodes) -> bool:
 
 def is_rare(nodes: Nodes) -> bool:
     return any(entry.meta.rare for entry in entries(nodes))
+
+
+def _is_alarm(eqn: JaxprEqn) -> bool:
+    return eqn.primitive is log_p and is_rare(logged(eqn))
+
+
+_alarms = Count(_is_alarm, closed=is_loop)
+
+
+class Alarms(Meaning):
+    """Passes on what hardly ever happens in the body of a loop, not of those inside of it."""
+
+    def __init__(self, where: Where, repeated: frozenset[Any]) -> None:
+        self._where, self.repeated = where, repeated
+
+    def wants(self, eqn: JaxprEqn) -> bool:
+        return bool(_alarms(eqn))
+
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        if where.path != self._where.path:
+            return (), state
+        return restrict(nodes, lambda key, entry: entry.meta.rare), state
+
+    def deferred(self) -> Meaning:
+        return self
 
 
 def _sends_itself(eqn: JaxprEqn) -> bool:

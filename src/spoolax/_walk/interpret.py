@@ -11,7 +11,7 @@ the files beside this one, and a line to `tests/programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -74,12 +74,25 @@ def logged_in(jaxpr: Jaxpr) -> Iterator[Entry]:
 
 
 def interpret(
-    jaxpr: Jaxpr, args: Sequence[Any], state: State, meaning: Meaning, where: Where
+    jaxpr: Jaxpr,
+    args: Sequence[Any],
+    state: State,
+    meaning: Meaning,
+    where: Where,
+    known: Sequence[Any] | None = None,
 ) -> Outcome:
-    """Evaluate `jaxpr`, handing what is logged to `meaning`."""
+    """Evaluate `jaxpr`, handing what is logged to `meaning`.
+
+    If its results are `known`, only what the meaning wants is evaluated, and what that takes.
+    """
     jaxpr, consts = open_jaxpr(jaxpr)
     names, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
     env = dict(zip(names, values, strict=not meaning.rehearses))
+    skipped: Collection[int] = ()
+    if known is not None:
+        results = zip(jaxpr.outvars, known, strict=True)
+        env |= {atom: x for atom, x in results if not isinstance(atom, Literal)}
+        skipped = _not_needed(jaxpr, set(env), meaning)
 
     def read(atom: Any) -> Any:
         if isinstance(atom, Literal):
@@ -91,6 +104,9 @@ def interpret(
 
     nodes: Nodes = ()
     for number, eqn in enumerate(jaxpr.eqns):
+        if number in skipped:
+            where = where.after([eqn])
+            continue
         outs: Sequence[Any] = ()
         enters, here = meaning.enters(eqn), where.at(number)
         if nodes and meaning.commits_before(eqn):
@@ -115,3 +131,16 @@ def interpret(
         env.update(zip(eqn.outvars, outs, strict=True))
         where = where.after([eqn])
     return [read(atom) for atom in jaxpr.outvars], state, nodes
+
+
+def _not_needed(jaxpr: Jaxpr, known: set[Any], meaning: Meaning) -> set[int]:
+    """List the equations that nothing depends on which a meaning wants, by number."""
+    needed: set[Any] = set()
+    others: set[int] = set()
+    for number, eqn in reversed(list(enumerate(jaxpr.eqns))):
+        if meaning.wants(eqn) or not needed.isdisjoint(eqn.outvars):
+            atoms = (atom for atom in eqn.invars if not isinstance(atom, Literal))
+            needed.update(atom for atom in atoms if atom not in known)
+        else:
+            others.add(number)
+    return others

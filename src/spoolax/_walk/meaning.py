@@ -55,6 +55,10 @@ class Meaning:
         """Say whether to look into an equation. The others run unchanged."""
         return bool(logs(eqn))
 
+    def wants(self, eqn: JaxprEqn) -> bool:
+        """Say whether to evaluate an equation of a program whose results are known."""
+        return bool(logs(eqn))
+
     def run(
         self, eqn: JaxprEqn, invals: Sequence[Any], state: State, where: Where
     ) -> tuple[list[Any], State]:
@@ -113,10 +117,11 @@ class Meaning:
         """How many iterations the loop `where`, which runs in chunks, has made."""
         raise NotImplementedError
 
-    def pauses(self, state: State, where: Where, first: Any) -> Any:
-        """Say whether a chunk of the loop `where`, which began with iteration `first`, is to end.
+    def pauses(self, state: State, where: Where, first: Any, program: Jaxpr) -> Any:
+        """Say whether a chunk of the loop `where`, of a program, is to end.
 
-        If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
+        It began with iteration `first`. A loop that is unrolled may overstep that by
+        `MOST_UNROLLED`.
         """
         raise NotImplementedError
 
@@ -134,6 +139,24 @@ class Meaning:
 
     def chunk_ended(self, state: State, where: Where, first: Any, paused: Any) -> State:
         """A chunk that began with iteration `first` is over: the loop has `paused`, or ended."""
+        raise NotImplementedError
+
+    # It may also want to look at single iterations, of which it is known only after they have run
+    # which ones those are. Then the loop goes back to where the chunk began, and comes up to there.
+
+    def noted(self, state: State, where: Where) -> Any:
+        """Say whether an iteration of the loop `where` is to be looked at, in this chunk.
+
+        None: there never is one.
+        """
+        del state, where
+
+    def rewound(self, before: State, state: State, where: Where) -> State:
+        """Forget what was noted in the loop `where`, and all that it did since `before`."""
+        raise NotImplementedError
+
+    def looked_at(self, body: Body, state: State, where: Where) -> State:
+        """An iteration that was noted has just run, and was all of a chunk."""
         raise NotImplementedError
 
     def commit(self, nodes: Nodes, state: State, where: Where) -> State:

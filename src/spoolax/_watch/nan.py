@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax import arrays
-from .._jax.primitives import Jaxpr
+from .._jax.primitives import Jaxpr, open_jaxpr, split
+from .._log.entry import Entry
 from .._logdict.logdict import LogDict
 from .._logdict.origin import Origin
 from .._walk.counts import logs
@@ -26,7 +27,7 @@ from .._walk.meaning import Silent
 from .._walk.places import Where
 from .given import WholeProgram, maker_of
 from .outline import Source
-from .suspects import Search, Spot, Suspect, may_be_bad
+from .suspects import Search, Spot, Suspect, any_bad, may_be_bad
 
 
 class NanFound(LogDict):
@@ -72,6 +73,15 @@ class Block:
 
     def __post_init__(self) -> None:
         blocks[self.number] = self
+
+    def confirmed(self, entry: Entry) -> Entry:
+        """Of an entry with its arguments and results, keep the former if the latter are bad."""
+        ((key, values),) = entry.data.items()
+        before, outs = split(values, 1 + len(open_jaxpr(self.jaxpr)[0].invars))
+        lanes = len(entry.meta.times) + len(entry.meta.lanes)
+        bad = any_bad(outs, before[1:][self.carry], self.infinities, lanes)
+        # What did not happen at all is zero, except in lanes that were not meant.
+        return entry.replace(data={key: before}, mask=entry.mask & bad if lanes else bad)
 
     def __repr__(self) -> str:
         return f"Block({self.number})"  # The jaxpr would fill pages.

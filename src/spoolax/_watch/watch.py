@@ -35,7 +35,7 @@ from .given import WholeProgram
 from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, blocks, explain
 from .outline import Item, Source, address_matches, outline, reaches
-from .suspects import any_bad
+from .suspects import any_bad, looks_bad
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -253,11 +253,10 @@ class _Watching(Instrument):
         )
 
     def start(self, args: Sequence[Any]) -> State:
-        """Whether the alarm has been raised, and which arguments were bad from the start."""
+        """Which arguments were bad from the start."""
         if not self._spec.nan:
             return ()
-        bad = [any_bad([x], (), self._spec.inf) for x in args]
-        return jnp.bool_(False), jnp.array(bad, bool)
+        return jnp.array([any_bad([x], (), self._spec.inf) for x in args], bool)
 
     def names(self, eqn: JaxprEqn) -> bool:
         return self._spec.names(eqn)
@@ -305,12 +304,12 @@ class _Watching(Instrument):
             )
         carry = slice(body.first_carried, body.first_carried + body.carried)
         block = Block(body.jaxpr, where, source, carry, self._program, self._spec.inf)
-        bad = any_bad(body.outs, body.args[carry], self._spec.inf)
-        alarmed, arguments = state
-        given = [arguments, *(jnp.asarray(x) for x in body.args)]
-        meta = Meta((NAN,), rare=True, about=block)
-        emit((Entry({str(block.number): given}, {}, bad & ~alarmed, meta),))
-        return alarmed | bad, arguments
+        args, outs = (list(map(jnp.asarray, values)) for values in (body.args, body.outs))
+        data = {str(block.number): [state, *args, *outs]}
+        check = looks_bad if where.path else any_bad
+        bad = check(outs, args[carry], self._spec.inf)
+        emit((Entry(data, {}, bad, Meta((NAN,), alarm=block)),))
+        return state
 
     def _emit(self, data: dict[str, Any], source: Source) -> None:
         if data:
