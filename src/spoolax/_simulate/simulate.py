@@ -23,8 +23,10 @@ from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
-from .dispatch import AHEAD, MOST_STEPS, CompiledStep, Now, run, run_until, untested
+from .dispatch import AHEAD, Now, run, run_until
+from .programs import MOST_STEPS, CompiledStep
 from .step_logs import StepLogs, logged_by, warn_of_no_taker
+from .taking import Taking
 
 SimState = TypeVar("SimState")
 
@@ -119,19 +121,29 @@ def simulate(
     if until is not None:
         _check_until(until, state)
     compiled = _compiled.get(step, donate, functools.partial(CompiledStep, donate))
-    advance = compiled.loop if until is None else compiled.tested(until)
+    compiled = compiled if until is None else compiled.tested(until)
+    logger = _openable(logger)
+    taking = Taking(logger.wants)
+    if inner > 1 and not takes_logs:  # Rows would reach the logger after what later steps log.
+        taking = Taking.of(logger.in_loop(state), state, inner, start_step, end)
+    for view, room in zip(taking.views, taking.room, strict=True):
+        compiled = compiled.taking(view, room)
+    advance = compiled.advance
     now, ended = Now(0, state), None
     with _interruptible() as asked:
-        warm_key = jax.random.fold_in(key, MOST_STEPS)
-        warm = functools.partial(advance if until is None else untested(advance), warm_key)
-        run(now, warm, warmup, inner, NullLogger(), asked)
+        warm = functools.partial(advance, jax.random.fold_in(key, MOST_STEPS))
+        run(now, warm, warmup, inner, NullLogger(), taking.idle(), asked)
         what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
 
         def drive(opened: Logger[Any]) -> str:
             goal = ""
             with StepLogs(opened) as logs:
                 program = functools.partial(logs.tap(advance) if takes_logs else advance, key)
-                how = now, program, end, inner, opened, lambda: asked() or logs.stop is not None
+
+                def is_over(logs: StepLogs = logs) -> bool:
+                    return asked() or logs.stop is not None
+
+                how = now, program, end, inner, opened, taking, is_over
                 if until is None:
                     run(*how)
                 # What later steps log must not reach the logger before the state of this one.
@@ -175,7 +187,7 @@ _interrupted = threading.Event()
 
 
 def _produce(
-    now: Now, end: int, logger: Any, drive: Callable[[Logger[Any]], str]
+    now: Now, end: int, logger: Logger[Any], drive: Callable[[Logger[Any]], str]
 ) -> BaseException | None:
     """Run with the logger open; return what has cut the run short, if something has.
 
@@ -183,7 +195,7 @@ def _produce(
     """
     first = now.step
     try:
-        with _opened(logger) as opened:
+        with logger as opened:
             try:
                 goal = drive(opened)
             except Converged as stop:
@@ -224,13 +236,11 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any,
     return converted, logged_by(closed)
 
 
-@contextlib.contextmanager
-def _opened(logger: Any) -> Iterator[Logger[Any]]:
-    """Open a logger unless it is open. Its failures do not end the run."""
+def _openable(logger: Any) -> Logger[Any]:
+    """A logger that opens this one, unless it is open. Its failures do not end the run."""
     if isinstance(logger, Logger) and logger.is_open:
         logger = AlreadyOpen(logger)
-    with CompositeLogger(logger) as opened:
-        yield opened
+    return CompositeLogger(logger)
 
 
 @contextlib.contextmanager
