@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..errors import StopRun
 from ..loggers import Logger
 from .programs import MOST_STEPS, Advance
 from .taking import Plan, Taking
@@ -50,8 +51,10 @@ def run(
         wanted = taking.wanted(plan, now.step)
         at, now.state, rows, _ = advance(at, now.state, number(plan.length), wanted, never)
         now.step += plan.length
-        taking.deliver(plan, rows, now.step)
+        stop = taking.deliver(plan, rows, now.step)
         _log_or_skip(logger, plan.is_wanted, now.state, now.step - 1, plan.length)
+        if stop is not None:
+            raise stop
 
 
 class _Sent(NamedTuple):
@@ -85,8 +88,10 @@ def run_until(
     """
     sent, at, state, done = now.step, number(now.step), now.state, jnp.bool_(False)
     unknown: collections.deque[_Sent] = collections.deque()
+    stop: StopRun | None = None  # By then the state may be gone, so what was dispatched runs.
 
     def is_true(most_unknown: int) -> bool:
+        nonlocal stop
         while len(unknown) > most_unknown:
             one = unknown.popleft()
             if one.done:
@@ -96,15 +101,17 @@ def run_until(
                 # No row was taken of a step whose state was to be logged.
                 planned = one.plan.is_wanted and now.step == one.end
                 is_wanted = planned or taking.wants_state(last)
-                taking.deliver(one.plan, one.rows, last if is_wanted else now.step)
+                rows_end = last if is_wanted else now.step
+                stop = taking.deliver(one.plan, one.rows, rows_end) or stop
                 _log_or_skip(logger, is_wanted, state, last, count)
                 return True
             now.step, now.state = one.end, one.state
-            taking.deliver(one.plan, one.rows, one.end)
+            stop = taking.deliver(one.plan, one.rows, one.end) or stop
             _log_or_skip(logger, one.plan.is_wanted, one.state, one.end - 1, one.plan.length)
         return False
 
-    while sent < end and not asked():
+    reached = False
+    while sent < end and not reached and stop is None and not asked():
         plan = taking.plan(sent, min(inner, end - sent))
         count, wanted = number(plan.length), taking.wanted(plan, sent)
         at, state, rows, done = advance(at, state, count, wanted, (number(every), done))
@@ -114,12 +121,12 @@ def run_until(
         if plan.is_wanted:
             kept = _copied(state) if donate else state
         unknown.append(_Sent(sent, plan, at, done, rows, kept))
-        if is_true(ahead):
-            return True
-    if is_true(0):
-        return True
+        reached = is_true(ahead)
+    reached = reached or is_true(0)
     now.state = state
-    return False
+    if stop is not None:
+        raise stop
+    return reached
 
 
 def _log_or_skip(logger: Logger[Any], is_wanted: bool, state: Any, step: int, count: int) -> None:

@@ -81,8 +81,11 @@ class Taking:
         steps = (tuple(step + 1 - first for step in mine) for mine in plan.steps)
         return tuple(_padded(mine, room) for mine, room in zip(steps, self.room, strict=True))
 
-    def deliver(self, plan: Plan, arrays: Sequence[list[Any]], end: int) -> None:
-        """Hand over the rows of a plan that belong to steps before `end`."""
+    def deliver(self, plan: Plan, arrays: Sequence[list[Any]], end: int) -> StopRun | None:
+        """Hand over the rows of a plan that belong to steps before `end`.
+
+        If a logger asks to stop, all the others get theirs, and the request is returned.
+        """
         stop = None
         for view, mine, steps in zip(self.views, arrays, plan.steps, strict=True):
             steps = [step for step in steps if step < end]
@@ -95,10 +98,9 @@ class Taking:
                     x.copy_to_host_async()
             try:
                 view.receive(Rows(view.kind, mine, steps, plan.time))
-            except StopRun as request:  # The others still get theirs.
+            except StopRun as request:
                 stop = stop or request
-        if stop is not None:
-            raise stop
+        return stop
 
 
 def _never(step: int) -> bool:
