@@ -305,6 +305,19 @@ def test_what_cannot_be_known_or_compiled_is_done_with_states():
         assert captured.values("value") == list(range(1, 10))
 
 
+def test_views_find_the_types_that_they_find_outside():
+    """A step that returns Python numbers returns weak types, which views promote otherwise."""
+
+    def view(x):
+        return {"x": x * jnp.float16(2)}
+
+    with jax.numpy_dtype_promotion("standard"):
+        for inner in (1, 4):
+            captured, start = testing.capture(view=view), jnp.float32(0)
+            spoolax.simulate(lambda key, x: 1.0, start, 9, key=KEY, logger=captured, inner=inner)
+            assert [r.values["x"].dtype for r in captured.records] == [np.float16] * 9
+
+
 def test_a_view_that_fails_is_reported_as_ever():
     captured = testing.capture()
     failing = testing.capture(view=lambda x: {"x": x["missing"]})

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+Wants = Callable[[int], bool]  # Says so of a step.
 # Takes arrays out of a state, and says what is in them. A compiled function, so it is the same one
 # for as long as its view is.
 Take = Callable[[Any], tuple[Any, list[Any]]]
@@ -41,7 +42,7 @@ class RowView(NamedTuple):
     """A view that can run in a loop, and what becomes of its rows."""
 
     take: Take
-    is_due: Callable[[int], bool]  # Depends on the step alone, so it is known ahead.
+    is_due: Wants  # Depends on the step alone, so it is known ahead.
     receive: Callable[[Rows], None]
     kind: Any
     types: list[jax.ShapeDtypeStruct]  # Of the arrays of one row.
@@ -56,11 +57,11 @@ class InLoop(NamedTuple):
     """How a logger takes what it logs: by views that run in the loop, or out of states."""
 
     views: list[RowView]
-    wants_state: Callable[[int], bool]  # At which steps it has to get the state all the same.
+    wants_state: Wants  # At which steps it has to get the state all the same.
 
 
 def row_view(
-    take: Take | None, state: Any, is_due: Callable[[int], bool], receive: Callable[[Rows], None]
+    take: Take | None, state: Any, is_due: Wants, receive: Callable[[Rows], None]
 ) -> RowView | None:
     """Make a view of states like this one, unless it cannot be compiled."""
     if take is None:
@@ -70,6 +71,20 @@ def row_view(
     except Exception:  # It is raised again, and reported, when the logger gets a state.
         return None
     return RowView(take, is_due, receive, kind, types)
+
+
+def never(step: int) -> bool:
+    """Want no step."""
+    del step
+    return False
+
+
+def any_of(wants: Iterable[Wants]) -> Wants:
+    """Want the steps that any of these want. It is asked for every step, so it has to be quick."""
+    some = [one for one in wants if one is not never]
+    if len(some) < 2:
+        return some[0] if some else never
+    return lambda step: any(one(step) for one in some)
 
 
 def overrides(logger: Any, base: type[Any], names: Iterable[str] = ("log", "wants")) -> bool:

@@ -30,6 +30,7 @@ class _Taker(NamedTuple):
 
     take: Callable[[], Take]  # A weak reference.
     room: int  # For how many rows.
+    kind: Any
     types: tuple[tuple[tuple[int, ...], Any], ...]  # Of the arrays of one row.
 
     def empty(self) -> list[Any]:
@@ -64,10 +65,10 @@ class CompiledStep:
         types = tuple((x.shape, x.dtype) for x in view.types)
 
         def make(take: Callable[[], Any]) -> CompiledStep:
-            takers = (*self._takers, _Taker(take, room, types))
+            takers = (*self._takers, _Taker(take, room, view.kind, types))
             return CompiledStep(self._donate, self._step, self._until, takers)
 
-        return self._taking.get(view.take, (room, types), make)
+        return self._taking.get(view.take, (room, view.kind, types), make)
 
     @functools.cached_property
     def advance(self) -> Advance:
@@ -147,9 +148,10 @@ def _take_row(taker: _Taker, is_due: Any, state: Any, number: Any, arrays: list[
     """Put a row behind the others, if it is due."""
 
     def put(arrays: list[Any]) -> list[Any]:
+        kind, row = taker.take()(state)
+        assert kind == taker.kind, "the view was shown another type of state"
         # The barrier: how a view is compiled must not depend on what becomes of the row.
-        row = lax.optimization_barrier(taker.take()(state)[1])
-        pairs = zip(arrays, row, strict=True)
+        pairs = zip(arrays, lax.optimization_barrier(row), strict=True)
         return [lax.dynamic_update_index_in_dim(x, new, number, 0) for x, new in pairs]
 
     return number + is_due.astype(jnp.uint32), lax.cond(is_due, put, lambda same: same, arrays)

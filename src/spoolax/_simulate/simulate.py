@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from .._jax.arrays import is_key, type_text
+from .._jax.primitives import Jaxpr
 from .._listen.interrupts import interruptible
 from .._listen.programs import trace_listening
-from .._log.entry import Entry
 from .._weak_cache import WeakCache
 from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
@@ -114,7 +114,8 @@ def simulate(
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
-    state, logged = _initial_state(step, key, state)
+    state, traced = _initial_state(step, key, state)
+    logged = logged_by(traced)
     takes_logs = bool(logged) and takes_entries(logger)
     if logged and not (takes_logs or isinstance(logger, NullLogger)):
         warn_of_no_taker(logged)
@@ -124,8 +125,11 @@ def simulate(
     compiled = compiled if until is None else compiled.tested(until)
     logger = _openable(logger)
     taking = Taking(logger.wants)
-    if inner > 1 and not takes_logs:  # Rows would reach the logger after what later steps log.
-        taking = Taking.of(logger.in_loop(state), state, inner, start_step, end)
+    # Rows would reach the logger after what later steps log, and they might change how a state is
+    # spread over devices.
+    if inner > 1 and not takes_logs and _is_on_one_device(state):
+        after = _types_after(step, key, state, traced)
+        taking = Taking.of(logger.in_loop(after), inner, start_step, end)
     for view, room in zip(taking.views, taking.room, strict=True):
         compiled = compiled.taking(view, room)
     advance = compiled.advance
@@ -209,8 +213,8 @@ def _produce(
     return None
 
 
-def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any, list[Entry]]:
-    """Copy the state, with the dtypes that a step returns; list what the step logs."""
+def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any, Jaxpr]:
+    """Copy the state, with the dtypes that a step returns; return what was traced of the step."""
     state = jax.tree.map(jnp.array, state)
     try:
         closed, after = trace_listening(step, key, state)
@@ -233,7 +237,17 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any,
                 f"{type_text(new)} after it. Convert it in `step`, or begin with the other type."
             )
     converted = jax.tree.map(lambda x, new: lax.convert_element_type(x, new.dtype), state, after)
-    return converted, logged_by(closed)
+    return converted, closed
+
+
+def _types_after(step: Callable[..., Any], key: Any, state: Any, traced: Jaxpr) -> Any:
+    """The state, or the types that it has after a step: weak ones decide what views return."""
+    is_weak = any(getattr(aval, "weak_type", False) for aval in traced.out_avals)
+    return jax.eval_shape(step, key, state) if is_weak else state
+
+
+def _is_on_one_device(state: Any) -> bool:
+    return all(len(x.devices()) == 1 for x in jax.tree.leaves(state))
 
 
 def _openable(logger: Any) -> Logger[Any]:

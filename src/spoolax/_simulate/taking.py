@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._rows import InLoop, Rows, RowView
+from .._rows import InLoop, Rows, RowView, Wants, any_of, never
 from ..errors import StopRun
 from .programs import MOST_STEPS
 
@@ -32,7 +31,7 @@ class Taking:
 
     def __init__(
         self,
-        wants_state: Callable[[int], bool],
+        wants_state: Wants,
         views: Sequence[RowView] = (),
         room: Sequence[int] = (),
     ) -> None:
@@ -41,24 +40,18 @@ class Taking:
         self._is_on_host: bool | None = None
 
     @classmethod
-    def of(cls, how: InLoop, state: Any, inner: int, first: int, end: int) -> Taking:
+    def of(cls, how: InLoop, inner: int, first: int, end: int) -> Taking:
         """Choose the views for which it is worth it, and that have room enough."""
-        room = [_most_rows(view, inner, first, end) for view in how.views]
-        if any(len(x.devices()) > 1 for x in jax.tree.leaves(state)):
-            room = [0] * len(room)  # Rows might change how the state is spread over devices.
-        pairs = list(zip(how.views, room, strict=True))
-        chosen = [(view, rows) for view, rows in pairs if rows > 1]
-        others = [view for view, rows in pairs if rows <= 1]
-
-        def wants_state(step: int) -> bool:
-            return how.wants_state(step) or any(view.is_due(step) for view in others)
-
-        return cls(wants_state, [view for view, _ in chosen], [rows for _, rows in chosen])
+        pairs = [(view, _most_rows(view, inner, first, end)) for view in how.views]
+        views = [view for view, room in pairs if room > 1]
+        others = [view.is_due for view, room in pairs if room <= 1]
+        wants_state = any_of([how.wants_state, *others])
+        return cls(wants_state, views, [room for _, room in pairs if room > 1])
 
     def idle(self) -> Taking:
         """The same views, which take nothing."""
-        views = [view._replace(is_due=_never) for view in self.views]
-        return Taking(_never, views, self.room)
+        views = [view._replace(is_due=never) for view in self.views]
+        return Taking(never, views, self.room)
 
     def plan(self, first: int, most: int) -> Plan:
         """Plan to run up to `most` steps, until a state is wanted or there is no room for rows."""
@@ -103,19 +96,15 @@ class Taking:
         return stop
 
 
-def _never(step: int) -> bool:
-    del step
-    return False
-
-
 def _most_rows(view: RowView, inner: int, first: int, end: int) -> int:
     """For how many rows there is use, and room.
 
     What is due at the beginning and at the end of the run tells. A power of two, so that the next
     run hardly needs another program.
     """
-    windows = ((start, start + inner) for start in (first, max(first, end - inner)))
-    use = max(sum(map(view.is_due, range(*window))) for window in windows)
+    most = min(inner, end - first)
+    windows = (range(first, first + most), range(end - most, end))
+    use = max(sum(map(view.is_due, window)) for window in windows)
     return min(1 << (use - 1).bit_length() if use else 0, MOST_BYTES // max(1, view.nbytes))
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .._logdict.logdict import LogDict
-from .._rows import InLoop, RowView
+from .._rows import InLoop, RowView, any_of
 from .._tap.sinks import Sink, failures
 from ..errors import Converged, LogTypeError, StopRun
 from ._protocol.frequency import is_beside_states
@@ -103,7 +103,7 @@ class CompositeLogger(Logger[Any]):
             for part, sink in zip(parts, self._sinks, strict=True)
             for view in part.views
         ]
-        return InLoop(views, lambda step: any(part.wants_state(step) for part in parts))
+        return InLoop(views, any_of(part.wants_state for part in parts))
 
     def skipped(self, steps: int) -> None:
         """Tell all of them."""

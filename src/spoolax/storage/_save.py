@@ -20,7 +20,7 @@ import numpy as np
 
 from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict
-from .._rows import InLoop, Rows, overrides, row_view
+from .._rows import InLoop, Rows, never, overrides, row_view
 from .._tap.host import host
 from ..errors import StorageError
 from ..loggers._protocol.frequency import Frequency, Schedule, entry_keys, is_beside_states
@@ -158,8 +158,8 @@ class SaveLogger(BufferedLogger):
         """Say that the view can run in a loop, if it can."""
         view = None
         if self._schedule.is_by_step and not overrides(self, SaveLogger):
-            view = row_view(self._view.take, state, self._schedule.due, self._send_rows)
-        return super().in_loop(state) if view is None else InLoop([view], lambda step: False)
+            view = row_view(self._view.take, state, self._schedule.frequency.due, self._send_rows)
+        return super().in_loop(state) if view is None else InLoop([view], never)
 
     def _send_rows(self, rows: Rows) -> None:
         self.check_open()

@@ -116,7 +116,7 @@ class GroupView:
         """The view for a loop, if it can run in one."""
         if not self.schedule.is_by_step:
             return None
-        return row_view(self._compiled, state, self.schedule.due, receive)
+        return row_view(self._compiled, state, self.schedule.frequency.due, receive)
 
     def is_new(self, row: RowType, step: int) -> bool:
         """Say whether rows were of another type before; refuse those that do not fit the table."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._logdict.logdict import LogDict
-from .._rows import InLoop, Rows, overrides
+from .._rows import InLoop, Rows, any_of, overrides
 from ..errors import LogValueError
 from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
@@ -117,7 +117,7 @@ class TrajectoryWriter(BufferedLogger):
                 rest.append(group)
             else:
                 views.append(view)
-        return InLoop(views, lambda step: any(group.schedule.due(step) for group in rest))
+        return InLoop(views, any_of(group.schedule.due for group in rest))
 
     def _send_rows(self, group: GroupView, rows: Rows) -> None:
         self.check_open()

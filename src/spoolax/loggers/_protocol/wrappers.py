@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from ..._logdict.logdict import LogDict
-from ..._rows import InLoop
+from ..._rows import InLoop, Wants
 from .ending import CutShort
 from .frequency import Frequency, OncePerStep, Schedule, entry_keys
 from .logger import Logger
@@ -70,9 +69,9 @@ class ThinnedLogger(Logger[Any]):
         """Thin out the views of the logger, if it is known ahead which steps are due."""
         if not self._schedule.is_by_step:
             return super().in_loop(state)
-        due, views, wants_state = self._schedule.due, *self.logger.in_loop(state)
+        due, views, wants_state = self._schedule.frequency.due, *self.logger.in_loop(state)
 
-        def thinned(wants: Callable[[int], bool]) -> Callable[[int], bool]:
+        def thinned(wants: Wants) -> Wants:
             return lambda step: due(step) and wants(step)
 
         views = [view._replace(is_due=thinned(view.is_due)) for view in views]

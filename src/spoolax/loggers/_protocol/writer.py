@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from ..._rows import InLoop, Rows, overrides, row_view
+from ..._rows import InLoop, Rows, never, overrides, row_view
 from ..._tap.backlog import run_of
 from ..._tap.host import host
 from ..._tap.sinks import Sink
@@ -97,8 +97,8 @@ class WritingLogger(Logger[Any]):
         """Say that the view can run in a loop, if it can."""
         view = None
         if self._schedule.is_by_step and not overrides(self, WritingLogger):
-            view = row_view(self._view.take, state, self._schedule.due, self._post_rows)
-        return super().in_loop(state) if view is None else InLoop([view], lambda step: False)
+            view = row_view(self._view.take, state, self._schedule.frequency.due, self._post_rows)
+        return super().in_loop(state) if view is None else InLoop([view], never)
 
     def _raise_if_asked_to_stop(self) -> None:
         if self._sink.run is not None:
