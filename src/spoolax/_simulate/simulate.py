@@ -81,8 +81,10 @@ def simulate(
         key: From `jax.random`. Step i gets the i-th key of `spoolax.key_chain(key)`.
         logger: Any context manager with `log(state, step)`.
         warmup: How many steps to run before. They are not logged, and have keys of their own.
-        inner: How many steps may run on the device without the host. Loggers still get every state
-            they want: a step for which `logger.wants(i)` is true ends the inner loop early.
+        inner: How many steps may run on the device without the host. Views of loggers that write
+            what they take out of states run there as well, if they can be compiled. Other loggers
+            get every state they want: a step for which `logger.wants(i)` is true ends the inner
+            loop early.
         donate: Whether a step may overwrite the buffers of the previous state.
         start_step: The number of the first step, to resume a run.
         until: A function of the state that returns a scalar boolean. The run ends after the first
