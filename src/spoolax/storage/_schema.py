@@ -88,7 +88,7 @@ class GroupView:
         self.nbytes = self.spec.row_bytes
         self._compiled = _compiled.get(self._view, None, _compile)
         self._row: RowType | None = None
-        self._is_on_host = True
+        self._is_on_host: bool | None = None
 
     def take(self, state: Any, step: int) -> list[Any]:
         """Copy a row on the device, small arrays packed into one."""
@@ -105,7 +105,8 @@ class GroupView:
                 "`log` of a writer was called inside a function that JAX traces (jit, scan, "
                 "...). Call `spoolax.log` there, and run it with `writer.tap(f)`."
             )
-        if self.is_new(row, step):
+        self.check_type(row, step)
+        if self._is_on_host is None:
             self._is_on_host = all(d.platform == "cpu" for x in arrays for d in x.devices())
         if not self._is_on_host:  # Start the transfer now, so that the device can free them soon.
             for x in arrays:
@@ -118,13 +119,11 @@ class GroupView:
             return None
         return row_view(self._compiled, state, self.schedule.frequency.due, receive)
 
-    def is_new(self, row: RowType, step: int) -> bool:
-        """Say whether rows were of another type before; refuse those that do not fit the table."""
-        if row is self._row:
-            return False
-        self._check(row, step)
-        self._row = row
-        return True
+    def check_type(self, row: RowType, step: int) -> None:
+        """Refuse rows of a type that does not fit into the table."""
+        if row is not self._row:
+            self._check(row, step)
+            self._row = row
 
     def columns_of(self, blocks: Sequence[Sequence[Any]]) -> list[Any]:
         """The columns of blocks of rows: arrays, or sequences of rows that are large."""

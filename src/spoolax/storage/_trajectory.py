@@ -122,7 +122,7 @@ class TrajectoryWriter(BufferedLogger):
     def _send_rows(self, group: GroupView, rows: Rows) -> None:
         self.check_open()
         self.check()
-        group.is_new(rows.kind, rows.steps[0])
+        group.check_type(rows.kind, rows.steps[0])
         self.send((group, rows), rows.nbytes, rows.arrays)
 
     def fork(self, run: RunInfo) -> Self:
