@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import itertools
 import json
 import pathlib
 import statistics
@@ -16,9 +17,10 @@ from jax import lax
 
 import spoolax
 from spoolax import loggers
+from spoolax.storage import WriterGroupConfig
 
-from .measure import _time, race
-from .tap import BODIES, advance, start
+from .measure import _time, race, verdict
+from .tap import BODIES, advance, numbers, start
 
 ROUNDS = 7
 
@@ -29,6 +31,7 @@ def main():
     a_loop_of_steps()
     progress_bars()
     driver()
+    every_step()
 
 
 def per_call(calls, times=300):
@@ -246,6 +249,40 @@ def driver():
         print(f"\n{n} steps of a simulation, {name} body")
         for what, t in times.items():
             print(f"  {what:<34} {_time(t / n):>9} a step {t / base:7.2f}x of the Python loop")
+
+
+def every_step(steps=2000, inner=100):
+    """Files that get a row for every step of about 30 us, compared with no logger at all.
+
+    They are open, and everything has been handed over at the end.
+    """
+    size, key, begin = 96, jax.random.key(0), itertools.count(0, steps)
+    directory = pathlib.Path(tempfile.mkdtemp())
+    schema = {"numbers": WriterGroupConfig(numbers)}
+
+    def step(key, x):
+        return advance(x, size) + 0.0 * jax.random.uniform(key)
+
+    def run(logger=None):
+        x = spoolax.simulate(
+            step, start(size), steps, key=key, logger=logger, inner=inner, start_step=next(begin)
+        )
+        spoolax.flush()
+        return x
+
+    some = {
+        "HDF5StorageWriter": loggers.HDF5StorageWriter(directory / "a.h5", schema, start(size)),
+        "SaveLogger": loggers.SaveLogger(directory / "b.h5", view=numbers),
+        "JsonlLogger": loggers.JsonlLogger(directory / "c.jsonl", view=numbers),
+    }
+    with contextlib.ExitStack() as stack:
+        calls = {name: functools.partial(run, stack.enter_context(x)) for name, x in some.items()}
+        times = race({"no logger": run, **calls}, rounds=15)
+    base = times["no logger"]
+    print(f"\n{steps} steps of {_time(base / steps)}, inner={inner}, four numbers of each logged")
+    for name, t in times.items():
+        goal = verdict(t / base, 1.2) if name in ("HDF5StorageWriter", "SaveLogger") else ""
+        print(f"  {name:<34} {_time(t / steps):>9} a step {t / base:7.2f}x of no logger{goal}")
 
 
 def _first(x):

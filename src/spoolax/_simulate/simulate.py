@@ -15,16 +15,18 @@ import numpy as np
 from jax import lax
 
 from .._jax.arrays import is_key, type_text
+from .._jax.primitives import Jaxpr
 from .._listen.interrupts import interruptible
 from .._listen.programs import trace_listening
-from .._log.entry import Entry
 from .._weak_cache import WeakCache
 from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
-from .dispatch import AHEAD, MOST_STEPS, CompiledStep, Now, run, run_until, untested
+from .dispatch import AHEAD, Now, run, run_until
+from .programs import MOST_STEPS, CompiledStep
 from .step_logs import StepLogs, logged_by, warn_of_no_taker
+from .taking import Taking
 
 SimState = TypeVar("SimState")
 
@@ -79,8 +81,10 @@ def simulate(
         key: From `jax.random`. Step i gets the i-th key of `spoolax.key_chain(key)`.
         logger: Any context manager with `log(state, step)`.
         warmup: How many steps to run before. They are not logged, and have keys of their own.
-        inner: How many steps may run on the device without the host. Loggers still get every state
-            they want: a step for which `logger.wants(i)` is true ends the inner loop early.
+        inner: How many steps may run on the device without the host. Views of loggers that write
+            what they take out of states run there as well, if they can be compiled. Other loggers
+            get every state they want: a step for which `logger.wants(i)` is true ends the inner
+            loop early.
         donate: Whether a step may overwrite the buffers of the previous state.
         start_step: The number of the first step, to resume a run.
         until: A function of the state that returns a scalar boolean. The run ends after the first
@@ -112,26 +116,40 @@ def simulate(
     _check_key(key)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
-    state, logged = _initial_state(step, key, state)
+    state, traced = _initial_state(step, key, state)
+    logged = logged_by(traced)
     takes_logs = bool(logged) and takes_entries(logger)
     if logged and not (takes_logs or isinstance(logger, NullLogger)):
         warn_of_no_taker(logged)
     if until is not None:
         _check_until(until, state)
     compiled = _compiled.get(step, donate, functools.partial(CompiledStep, donate))
-    advance = compiled.loop if until is None else compiled.tested(until)
+    compiled = compiled if until is None else compiled.tested(until)
+    logger = _openable(logger)
+    taking = Taking(logger.wants)
+    # Rows would reach the logger after what later steps log, and they might change how a state is
+    # spread over devices.
+    if inner > 1 and not takes_logs and _is_on_one_device(state):
+        after = _types_after(step, key, state, traced)
+        taking = Taking.of(logger.in_loop(after), inner, start_step, end)
+    for view, room in zip(taking.views, taking.room, strict=True):
+        compiled = compiled.taking(view, room)
+    advance = compiled.advance
     now, ended = Now(0, state), None
     with _interruptible() as asked:
-        warm_key = jax.random.fold_in(key, MOST_STEPS)
-        warm = functools.partial(advance if until is None else untested(advance), warm_key)
-        run(now, warm, warmup, inner, NullLogger(), asked)
+        warm = functools.partial(advance, jax.random.fold_in(key, MOST_STEPS))
+        run(now, warm, warmup, inner, NullLogger(), taking.idle(), asked)
         what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
 
         def drive(opened: Logger[Any]) -> str:
             goal = ""
             with StepLogs(opened) as logs:
                 program = functools.partial(logs.tap(advance) if takes_logs else advance, key)
-                how = now, program, end, inner, opened, lambda: asked() or logs.stop is not None
+
+                def is_over(logs: StepLogs = logs) -> bool:
+                    return asked() or logs.stop is not None
+
+                how = now, program, end, inner, opened, taking, is_over
                 if until is None:
                     run(*how)
                 # What later steps log must not reach the logger before the state of this one.
@@ -175,7 +193,7 @@ _interrupted = threading.Event()
 
 
 def _produce(
-    now: Now, end: int, logger: Any, drive: Callable[[Logger[Any]], str]
+    now: Now, end: int, logger: Logger[Any], drive: Callable[[Logger[Any]], str]
 ) -> BaseException | None:
     """Run with the logger open; return what has cut the run short, if something has.
 
@@ -183,7 +201,7 @@ def _produce(
     """
     first = now.step
     try:
-        with _opened(logger) as opened:
+        with logger as opened:
             try:
                 goal = drive(opened)
             except Converged as stop:
@@ -197,8 +215,8 @@ def _produce(
     return None
 
 
-def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any, list[Entry]]:
-    """Copy the state, with the dtypes that a step returns; list what the step logs."""
+def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any, Jaxpr]:
+    """Copy the state, with the dtypes that a step returns; return what was traced of the step."""
     state = jax.tree.map(jnp.array, state)
     try:
         closed, after = trace_listening(step, key, state)
@@ -221,16 +239,24 @@ def _initial_state(step: Callable[..., Any], key: Any, state: Any) -> tuple[Any,
                 f"{type_text(new)} after it. Convert it in `step`, or begin with the other type."
             )
     converted = jax.tree.map(lambda x, new: lax.convert_element_type(x, new.dtype), state, after)
-    return converted, logged_by(closed)
+    return converted, closed
 
 
-@contextlib.contextmanager
-def _opened(logger: Any) -> Iterator[Logger[Any]]:
-    """Open a logger unless it is open. Its failures do not end the run."""
+def _types_after(step: Callable[..., Any], key: Any, state: Any, traced: Jaxpr) -> Any:
+    """The state, or the types that it has after a step: weak ones decide what views return."""
+    is_weak = any(getattr(aval, "weak_type", False) for aval in traced.out_avals)
+    return jax.eval_shape(step, key, state) if is_weak else state
+
+
+def _is_on_one_device(state: Any) -> bool:
+    return all(len(x.devices()) == 1 for x in jax.tree.leaves(state))
+
+
+def _openable(logger: Any) -> Logger[Any]:
+    """A logger that opens this one, unless it is open. Its failures do not end the run."""
     if isinstance(logger, Logger) and logger.is_open:
         logger = AlreadyOpen(logger)
-    with CompositeLogger(logger) as opened:
-        yield opened
+    return CompositeLogger(logger)
 
 
 @contextlib.contextmanager

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from .._logdict.logdict import LogDict
+from .._rows import InLoop, RowView, any_of
 from .._tap.sinks import Sink, failures
 from ..errors import Converged, LogTypeError, StopRun
 from ._protocol.frequency import is_beside_states
 from ._protocol.lifecycle import raise_failures
 from ._protocol.logger import Logger
 from ._protocol.runs import RunInfo
-from ._protocol.wrappers import AlreadyOpen, is_logger, takes_entries, wants_step
+from ._protocol.wrappers import AlreadyOpen, in_loop, is_logger, takes_entries, wants_step
 
 
 class CompositeLogger(Logger[Any]):
@@ -89,6 +91,20 @@ class CompositeLogger(Logger[Any]):
         """Say whether any of them wants the step."""
         return any(wants_step(one, step) for one in self.loggers)
 
+    def in_loop(self, state: Any) -> InLoop:
+        """Collect the views of all of them."""
+        parts = [in_loop(one, state) for one in self.loggers]
+
+        def failing_alone(view: RowView, sink: Sink) -> RowView:
+            return view._replace(receive=functools.partial(_attempt, sink, view.receive))
+
+        views = [
+            failing_alone(view, sink)
+            for part, sink in zip(parts, self._sinks, strict=True)
+            for view in part.views
+        ]
+        return InLoop(views, any_of(part.wants_state for part in parts))
+
     def skipped(self, steps: int) -> None:
         """Tell all of them."""
         for one in self.loggers:
@@ -113,13 +129,21 @@ class CompositeLogger(Logger[Any]):
         stop = None
         for one, sink in zip(self.loggers, self._sinks, strict=True):
             try:
-                act(one)
+                _attempt(sink, act, one)
             except StopRun as request:
                 stop = stop or request
-            except Exception as error:
-                sink.fail(error)
         if stop is not None:
             raise stop
+
+
+def _attempt(sink: Sink, act: Callable[[Any], Any], what: Any) -> None:
+    """Do something with one of several loggers. Only a request to stop concerns the others."""
+    try:
+        act(what)
+    except StopRun:
+        raise
+    except Exception as error:
+        sink.fail(error)
 
 
 MultiLogger = CompositeLogger

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._logdict.logdict import LogDict
+from .._rows import Rows, overrides
 from .._tap.host import host
 from ..errors import LogFileError, LogValueError
 from ._protocol.as_json import as_json, as_json_lines, from_json
@@ -89,10 +90,17 @@ class JsonlLogger(WritingLogger):
                 return
         super().log_many(logs)
 
+    def _receive_rows(self, rows: Rows) -> None:
+        if overrides(self, JsonlLogger, ["write"]):
+            super()._receive_rows(rows)
+            return
+        batch = Record(-1, rows.kind.unpack(rows.fetch()), time=rows.time)
+        self._append(as_json_lines(batch, rows.steps))
+
     @property
     def takes_many(self) -> bool:
         """Whether it takes entries in batches: only if it writes all of them as they are."""
-        as_they_are = type(self).write is JsonlLogger.write and not self._view.is_chosen
+        as_they_are = not overrides(self, JsonlLogger, ["write"]) and not self._view.is_chosen
         return as_they_are and self._schedule.is_always
 
     def _append(self, lines: list[str]) -> None:

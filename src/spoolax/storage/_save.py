@@ -20,13 +20,14 @@ import numpy as np
 
 from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict
+from .._rows import InLoop, Rows, never, overrides, row_view
 from .._tap.host import host
 from ..errors import StorageError
 from ..loggers._protocol.frequency import Frequency, Schedule, entry_keys, is_beside_states
 from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
 from ..loggers._protocol.steps import steps_of
-from ..loggers._protocol.view import View
+from ..loggers._protocol.view import Copies, View
 from ._backends import backend_of
 from ._buffered import BufferedLogger
 from ._reader import StorageReader
@@ -84,7 +85,8 @@ class SaveLogger(BufferedLogger):
         self._order = itertools.count()
         self._tables: dict[Any, str] = {}  # The name of the table of each kind of entries.
         self._new_tables: dict[str, TableSpec] = {}
-        self._rows: dict[Any, list[Any]] = {}  # That were logged one by one, by type.
+        self._rows: dict[Any, list[Any]] = {}  # Blocks of what states had in them, by type.
+        self._came_in_rows = False
         self._blocks: dict[str, list[tuple[Any, list[Any]]]] = {}  # By table.
         self._forked = False
 
@@ -152,6 +154,18 @@ class SaveLogger(BufferedLogger):
         """Whether `every` includes the step."""
         return self._schedule.due(step)
 
+    def in_loop(self, state: Any) -> InLoop:
+        """Say that the view can run in a loop, if it can."""
+        view = None
+        if self._schedule.is_by_step and not overrides(self, SaveLogger):
+            view = row_view(self._view.take, state, self._schedule.frequency.due, self._send_rows)
+        return super().in_loop(state) if view is None else InLoop([view], never)
+
+    def _send_rows(self, rows: Rows) -> None:
+        self.check_open()
+        self.check()
+        self.send(rows, rows.nbytes, rows.arrays)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -172,10 +186,20 @@ class SaveLogger(BufferedLogger):
         if isinstance(item, functools.partial):
             item()
             return
-        copies, step, when = item
+        if isinstance(item, Rows) is not self._came_in_rows:
+            self._stack_rows()  # What follows may belong below it, in the same table.
+            self._came_in_rows = not self._came_in_rows
+        if isinstance(item, Rows):
+            copies = Copies(item.kind, item.arrays, {}, item.kind.names)
+            steps, when, arrays = item.steps, item.time, item.fetch()
+        else:
+            copies, step, when = item
+            steps, arrays = [step], [x[None] for x in copies.fetch()]
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
-        rows = self._rows.setdefault((copies.contents, types, copies.order), [])
-        rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
+        count, rest = len(steps), tuple(copies.rest.values())
+        numbers = list(itertools.islice(self._order, count))
+        block = (steps, [when] * count, numbers, [rest] * count, arrays)
+        self._rows.setdefault((copies.contents, types, copies.order), []).append(block)
         self.count_buffered(copies.nbytes)
 
     def _buffer_block(self, entry: Json, steps: Any, about: Json) -> None:
@@ -184,11 +208,11 @@ class SaveLogger(BufferedLogger):
         self.count_buffered(self._add_block({**entry, "order": order}, steps, about))
 
     def _stack_rows(self) -> None:
-        """Stack the rows that were logged one by one into blocks."""
-        for (contents, types, order), rows in self._rows.items():
-            steps, times, numbers, arrays, rest = zip(*rows, strict=True)
-            blocks = [np.stack(parts) for parts in zip(*arrays, strict=True)]
-            values = contents.unpack(blocks)
+        """Make one block of the blocks of each type."""
+        for (contents, types, order), blocks in self._rows.items():
+            *about, arrays = zip(*blocks, strict=True)
+            steps, times, numbers, rest = (list(itertools.chain(*parts)) for parts in about)
+            values = contents.unpack([np.concatenate(x) for x in zip(*arrays, strict=True)])
             for name, impl in zip(contents.names, contents.packing.keys, strict=True):
                 if impl:
                     values[name] = jax.random.wrap_key_data(values[name], impl=impl)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 
 from .._jax.arrays import type_text
 from .._packing import Packing
+from .._rows import Rows, RowView, row_view
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
 from ..loggers._protocol.frequency import Frequency, Once, Schedule, as_frequency
@@ -86,7 +88,7 @@ class GroupView:
         self.nbytes = self.spec.row_bytes
         self._compiled = _compiled.get(self._view, None, _compile)
         self._row: RowType | None = None
-        self._is_on_host = True
+        self._is_on_host: bool | None = None
 
     def take(self, state: Any, step: int) -> list[Any]:
         """Copy a row on the device, small arrays packed into one."""
@@ -103,20 +105,32 @@ class GroupView:
                 "`log` of a writer was called inside a function that JAX traces (jit, scan, "
                 "...). Call `spoolax.log` there, and run it with `writer.tap(f)`."
             )
-        if row is not self._row:
-            self._check(row, step)
-            self._row = row
+        self.check_type(row, step)
+        if self._is_on_host is None:
             self._is_on_host = all(d.platform == "cpu" for x in arrays for d in x.devices())
         if not self._is_on_host:  # Start the transfer now, so that the device can free them soon.
             for x in arrays:
                 x.copy_to_host_async()
         return arrays  # type: ignore[no-any-return]
 
-    def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """The columns of rows that `take` returned: arrays, or sequences of rows that are large."""
+    def in_loop(self, state: Any, receive: Callable[[Rows], None]) -> RowView | None:
+        """The view for a loop, if it can run in one."""
+        if not self.schedule.is_by_step:
+            return None
+        return row_view(self._compiled, state, self.schedule.frequency.due, receive)
+
+    def check_type(self, row: RowType, step: int) -> None:
+        """Refuse rows of a type that does not fit into the table."""
+        if row is not self._row:
+            self._check(row, step)
+            self._row = row
+
+    def columns_of(self, blocks: Sequence[Sequence[Any]]) -> list[Any]:
+        """The columns of blocks of rows: arrays, or sequences of rows that are large."""
         assert self._row is not None
-        words, *large = zip(*rows, strict=True)
-        by_name = self._row.packing.unpack(np.stack(words), large)
+        words, *large = zip(*blocks, strict=True)
+        rows = [list(itertools.chain.from_iterable(column)) for column in large]
+        by_name = self._row.packing.unpack(np.concatenate(words), rows)
         return [by_name[rank] for rank in self._ranks]
 
     def _check(self, row: RowType, step: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from .._logdict.logdict import LogDict
+from .._rows import InLoop, Rows, any_of, overrides
 from ..errors import LogValueError
 from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
@@ -69,7 +72,9 @@ class TrajectoryWriter(BufferedLogger):
         for group in self._groups:
             if self._store.row_count(group.name):
                 group.schedule.taken()
-        self._rows: dict[str, list[tuple[int, list[Any]]]] = {g.name: [] for g in self._groups}
+        # Blocks of rows: their steps, and their arrays.
+        self._rows: dict[str, list[tuple[list[int], list[Any]]]]
+        self._rows = {group.name: [] for group in self._groups}
         return self
 
     def _tables(self, old: StorageReader | None) -> Sequence[TableSpec]:
@@ -95,27 +100,52 @@ class TrajectoryWriter(BufferedLogger):
                         continue  # An entry of another `log` call, with other keys.
                     raise
                 group.schedule.taken()
-                self.send((group, step, arrays), group.nbytes, arrays)
+                self.send((group, (step, arrays)), group.nbytes, arrays)
 
     def wants(self, step: int) -> bool:
         """Whether any group stores the step."""
         return any(group.schedule.due(step) for group in self._groups)
 
+    def in_loop(self, state: Any) -> InLoop:
+        """Say that the views of groups can run in a loop, where they can."""
+        if overrides(self, TrajectoryWriter):
+            return super().in_loop(state)
+        views, rest = [], []
+        for group in self._groups:
+            view = group.in_loop(state, functools.partial(self._send_rows, group))
+            if view is None:
+                rest.append(group)
+            else:
+                views.append(view)
+        return InLoop(views, any_of(group.schedule.due for group in rest))
+
+    def _send_rows(self, group: GroupView, rows: Rows) -> None:
+        self.check_open()
+        self.check()
+        group.check_type(rows.kind, rows.steps[0])
+        self.send((group, rows), rows.nbytes, rows.arrays)
+
     def fork(self, run: RunInfo) -> Self:
         """Each run has a store of its own."""
         return self.remade(path=run_path(self.path, run))
 
-    def buffer(self, item: tuple[GroupView, int, list[Any]]) -> None:
-        """Buffer a row."""
-        group, step, arrays = item
-        self._rows[group.name].append((step, [np.asarray(x) for x in arrays]))
-        self.count_buffered(group.nbytes)
+    def buffer(self, item: tuple[GroupView, Rows | tuple[int, list[Any]]]) -> None:
+        """Buffer a row, or several."""
+        group, what = item
+        if isinstance(what, Rows):
+            block, size = (what.steps, what.fetch()), what.nbytes
+        else:
+            step, arrays = what
+            block, size = ([step], [np.asarray(x)[None] for x in arrays]), group.nbytes
+        self._rows[group.name].append(block)
+        self.count_buffered(size)
 
     def write(self) -> None:
         """Write all rows that are buffered."""
         for group in self._groups:
-            rows = self._rows[group.name]
-            if rows:
-                steps, arrays = zip(*rows, strict=True)
-                self._store.append(group.name, steps, group.columns_of(arrays))
-                rows.clear()
+            blocks = self._rows[group.name]
+            if blocks:
+                steps, arrays = zip(*blocks, strict=True)
+                columns = group.columns_of(arrays)
+                self._store.append(group.name, list(itertools.chain(*steps)), columns)
+                blocks.clear()

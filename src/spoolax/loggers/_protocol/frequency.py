@@ -173,6 +173,16 @@ def _inside(frequency: Frequency) -> str:
     return f"({frequency})" if isinstance(frequency, _Either) else repr(frequency)
 
 
+def is_by_step(frequency: Frequency) -> bool:
+    """Say whether only the number of a step decides whether it is due, so that it is known ahead.
+
+    Frequencies of others may look at anything.
+    """
+    if isinstance(frequency, (_Both, _Either)):
+        return is_by_step(frequency.one) and is_by_step(frequency.other)
+    return type(frequency) in (EveryNStep, Steps, LogSpaced)
+
+
 def as_frequency(given: Frequency | int | None) -> Frequency:
     """Turn what a user gave as `every` into a frequency: one, a number of steps, or None."""
     if isinstance(given, Frequency):
@@ -206,6 +216,11 @@ class Schedule:
     def is_always(self) -> bool:
         """Whether every step is due."""
         return self.frequency == Steps(-math.inf)
+
+    @property
+    def is_by_step(self) -> bool:
+        """Whether only its number decides whether a step is due."""
+        return is_by_step(self.frequency)
 
     def due(self, step: int, keys: Any = None) -> bool:
         """Say whether to act at a step."""

@@ -22,6 +22,7 @@ from ..._jax import tracing
 from ..._listen.options import Options, OptionsDict
 from ..._log.primitive import log
 from ..._logdict.logdict import LogDict
+from ..._rows import InLoop
 from ..._tap.host import host
 from ..._tap.sinks import Sink
 from ..._tap.tap import Tapped, checked_sink
@@ -154,7 +155,15 @@ class Logger(Generic[LoopState]):
         return True
 
     def skipped(self, steps: int) -> None:
-        """This many steps ran for which `log` was not called, as it did not want them."""
+        """This many steps ran for which `log` was not called: it did not want them, or got rows."""
+
+    def in_loop(self, state: Any) -> InLoop:
+        """Say how a compiled loop can take what is logged out of states like this one.
+
+        By default it cannot: `log` gets the states that the logger wants.
+        """
+        del state
+        return InLoop([], self.wants)
 
     @property
     def is_open(self) -> bool:

@@ -78,6 +78,11 @@ class View:
         """Whether there is a function."""
         return self._view is not None
 
+    @property
+    def take(self) -> Any:
+        """The compiled function that `copies` calls, for loops; None if there is none."""
+        return _take_all if self._view is None else self._compiled
+
     def of(self, state: Any) -> Values:
         """The values by name, as they are in the state."""
         if self._view is None and isinstance(state, LogDict) and _are_numpy(state):
@@ -117,6 +122,7 @@ def _compile(view: Callable[[], Any]) -> Any:
 
 
 _compiled: WeakCache[Any] = WeakCache(methods=False)
+_take_all = _compile(lambda: lambda state: state)
 
 
 def copied(packing: Packing, values: Iterable[Any]) -> list[Any]:

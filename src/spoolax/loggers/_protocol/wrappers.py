@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._logdict.logdict import LogDict
+from ..._rows import InLoop, Wants
 from .ending import CutShort
 from .frequency import Frequency, OncePerStep, Schedule, entry_keys
 from .logger import Logger
@@ -63,6 +64,18 @@ class ThinnedLogger(Logger[Any]):
     def wants(self, step: int) -> bool:
         """Say whether the step is due."""
         return self._schedule.due(step) and self.logger.wants(step)
+
+    def in_loop(self, state: Any) -> InLoop:
+        """Thin out the views of the logger, if it is known ahead which steps are due."""
+        if not self._schedule.is_by_step:
+            return super().in_loop(state)
+        due, views, wants_state = self._schedule.frequency.due, *self.logger.in_loop(state)
+
+        def thinned(wants: Wants) -> Wants:
+            return lambda step: due(step) and wants(step)
+
+        views = [view._replace(is_due=thinned(view.is_due)) for view in views]
+        return InLoop(views, thinned(wants_state))
 
     def skipped(self, steps: int) -> None:
         """Pass it on."""
@@ -140,6 +153,10 @@ class AlreadyOpen(Logger[Any]):
         """Say whether the logger wants the step."""
         return wants_step(self._logger, step)
 
+    def in_loop(self, state: Any) -> InLoop:
+        """Say what the logger says."""
+        return in_loop(self._logger, state)
+
     def skipped(self, steps: int) -> None:
         """Pass it on to a `Logger`; others do not count steps."""
         if isinstance(self._logger, Logger):
@@ -162,3 +179,11 @@ def wants_step(logger: Any, step: int) -> bool:
         return not isinstance(logger, Logger) or logger.wants(step)
     except Exception:  # A logger whose `wants` fails must not keep the others from the step.
         return True
+
+
+def in_loop(logger: Any, state: Any) -> InLoop:
+    """Say how a loop can take what a logger logs, which need not be a `Logger`."""
+    if not isinstance(logger, Logger):
+        return InLoop([], lambda step: True)
+    views, _ = known = logger.in_loop(state)
+    return known if views else InLoop([], lambda step: wants_step(logger, step))

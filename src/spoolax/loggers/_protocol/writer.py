@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from ..._rows import InLoop, Rows, never, overrides, row_view
+from ..._tap.backlog import run_of
 from ..._tap.host import host
 from ..._tap.sinks import Sink
 from .frequency import Frequency, Schedule, entry_keys
@@ -46,6 +48,7 @@ class WritingLogger(Logger[Any]):
         self._view, self._schedule = View(view), Schedule(every)
         self.takes_entries = view is None
         self._sink = Sink(self._receive, owner=self)
+        self._row_sink = Sink(self._receive_rows, owner=self)
 
     def open(self) -> None:
         """Get ready to write."""
@@ -66,8 +69,7 @@ class WritingLogger(Logger[Any]):
 
     def log(self, state: Any, step: int) -> None:
         """Write what the view takes out of a state."""
-        if self._sink.run is not None:
-            self._sink.run.raise_if_asked_to_stop()
+        self._raise_if_asked_to_stop()
         if not self._schedule.take(step, entry_keys(state)):
             return
         if host.delivers_to(self._sink):
@@ -90,6 +92,29 @@ class WritingLogger(Logger[Any]):
     def wants(self, step: int) -> bool:
         """Say whether `every` includes the step."""
         return self._schedule.due(step)
+
+    def in_loop(self, state: Any) -> InLoop:
+        """Say that the view can run in a loop, if it can."""
+        view = None
+        if self._schedule.is_by_step and not overrides(self, WritingLogger):
+            view = row_view(self._view.take, state, self._schedule.frequency.due, self._post_rows)
+        return super().in_loop(state) if view is None else InLoop([view], never)
+
+    def _raise_if_asked_to_stop(self) -> None:
+        if self._sink.run is not None:
+            self._sink.run.raise_if_asked_to_stop()
+
+    def _post_rows(self, rows: Rows) -> None:
+        self.check_open()
+        self._raise_if_asked_to_stop()
+        host.post(self._row_sink, rows, rows.nbytes, rows.arrays)
+
+    def _receive_rows(self, rows: Rows) -> None:
+        # One by one, as if each had been posted: `write` may fail for some of them.
+        values, one = rows.kind.unpack(rows.fetch()), Sink(self.write, owner=self)
+        for row, step in enumerate(rows.steps):
+            record = Record(step, {name: x[row] for name, x in values.items()}, time=rows.time)
+            one.call(run_of(self._sink), record)
 
     def _receive(self, what: tuple[Record, Copies]) -> None:
         record, copies = what
