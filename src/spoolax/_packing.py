@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.arrays import is_key, key_impl, raw, raw_type
+from ._jax.arrays import is_in_host_memory, is_key, key_impl, raw, raw_type
 
 
 @jax.tree_util.register_static
@@ -58,6 +58,47 @@ class Packing:
         words = [jnp.ravel(_to_words(value)) for value, packed in pairs if packed]
         large = [value for value, packed in pairs if not packed]
         return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
+
+    def pack_on_host(self, arrays: Sequence[Any]) -> list[Any]:
+        """Copy arrays that are ready: the words of the small ones, as bytes, and the large ones.
+
+        Raises a TypeError for an array that is not in the memory of the host, in one piece.
+        """
+        if self._is_plain:
+            return [b"".join(arrays)]  # Many arrays in one call: nothing is faster.
+        words, large = [], []
+        for array, packed, write in zip(arrays, self.is_packed, self._writers, strict=True):
+            if not packed:
+                large.append(np.array(_in_place(array), order="C"))
+            elif write is None:
+                words.append(array)
+            else:
+                words.append(write(_in_place(array)))
+        return [b"".join(words), *large]
+
+    def stack(self, words: Sequence[Any]) -> Any:
+        """Make one array of the words of several rows, which are bytes or arrays."""
+        return np.frombuffer(b"".join(words), np.uint32).reshape(len(words), self._word_count)
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        return all(self.is_packed) and not any(self._writers)
+
+    @functools.cached_property
+    def _writers(self) -> list[Callable[[Any], Any] | None]:
+        return [_writer(dtype) for dtype in self.dtypes]
+
+    @functools.cached_property
+    def _word_count(self) -> int:
+        pairs = zip(self._readers, self.is_packed, strict=True)
+        return sum(count for (count, _), packed in pairs if packed)
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        """The size of the words and of the large arrays."""
+        each = zip(self.shapes, self.dtypes, self.is_packed, strict=True)
+        large = (math.prod(s) * dtype.itemsize for s, dtype, packed in each if not packed)
+        return 4 * self._word_count + sum(large)
 
     def unpack(self, words: Any, large: Sequence[Any]) -> list[Any]:
         """Read arrays on the host. The words may have axes in front, and so have the arrays."""
@@ -105,6 +146,26 @@ def _to_words(x: Any) -> Any:
         return lax.bitcast_convert_type(x, jnp.uint32)
     unsigned = {1: jnp.uint8, 2: jnp.uint16}[size]
     return lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
+
+
+def _in_place(array: Any) -> Any:
+    """An array as NumPy sees it where it is."""
+    if is_in_host_memory(array):
+        return np.asarray(array)
+    raise TypeError("It is not in the memory of the host, or not in one piece.")
+
+
+def _writer(dtype: np.dtype[Any]) -> Callable[[Any], Any] | None:
+    """Return a function that makes words of numbers of a type, or None if they are words."""
+    if dtype == np.bool_:
+        return lambda array: array.astype(np.uint32)
+    if _is_tiny(dtype):
+        wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
+        return lambda array: array.astype(wide)
+    if dtype.itemsize < 4:
+        unsigned = {1: np.uint8, 2: np.uint16}[dtype.itemsize]
+        return lambda array: array.view(unsigned).astype(np.uint32)
+    return None
 
 
 def _reader(dtype: np.dtype[Any]) -> Callable[[Any], Any]:

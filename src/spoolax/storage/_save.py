@@ -129,7 +129,7 @@ class SaveLogger(BufferedLogger):
             copies = self._view.copies(state)
             for name, x in copies.rest.items():
                 column_type_of(np.asarray(x), name)
-            self.send((copies, step, time.time()), copies.nbytes, copies.arrays)
+            self.send((copies, step, time.time()), copies.nbytes, copies.waits)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
@@ -187,8 +187,8 @@ class SaveLogger(BufferedLogger):
         """Stack the rows that were logged one by one into blocks."""
         for (contents, types, order), rows in self._rows.items():
             steps, times, numbers, arrays, rest = zip(*rows, strict=True)
-            blocks = [np.stack(parts) for parts in zip(*arrays, strict=True)]
-            values = contents.unpack(blocks)
+            words, *large = zip(*arrays, strict=True) if arrays[0] else ([],)
+            values = contents.unpack([contents.packing.stack(words), *map(np.stack, large)])
             for name, impl in zip(contents.names, contents.packing.keys, strict=True):
                 if impl:
                     values[name] = jax.random.wrap_key_data(values[name], impl=impl)

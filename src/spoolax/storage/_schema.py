@@ -12,10 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax.arrays import type_text
+from .._jax.tracing import flatten
 from .._packing import Packing
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
 from ..loggers._protocol.frequency import Frequency, Once, Schedule, as_frequency
+from ..loggers._protocol.ready import ReadyCopies, selected
 from ..loggers._protocol.view import SMALL, check_there, copied
 from ._store.dtypes import ColumnType, column_type_of
 from ._store.tables import TableSpec
@@ -85,11 +87,17 @@ class GroupView:
         self.spec = TableSpec(name, structure, columns, timed)
         self.nbytes = self.spec.row_bytes
         self._compiled = _compiled.get(self._view, None, _compile)
-        self._row: RowType | None = None
-        self._is_on_host = True
+        self._row, self._is_on_host = row, True
+        self._ready: ReadyCopies[None] = ReadyCopies()
+        leaves_of_state, tree = flatten(state)
+        self._ready.learn(tree, leaves_of_state, row.sources, row.packing, None)
 
     def take(self, state: Any, step: int) -> list[Any]:
-        """Copy a row on the device, small arrays packed into one."""
+        """Copy a row, small arrays packed into one: on the host if it is ready there, or else on
+        the device."""
+        leaves_of_state, tree = flatten(state)
+        if (ready := self._ready.take(tree, leaves_of_state)) is not None:
+            return ready[0]
         try:
             row, arrays = self._compiled(state)
         except RuntimeError:
@@ -107,6 +115,7 @@ class GroupView:
             self._check(row, step)
             self._row = row
             self._is_on_host = all(d.platform == "cpu" for x in arrays for d in x.devices())
+        self._ready.learn(tree, leaves_of_state, row.sources, row.packing, None)
         if not self._is_on_host:  # Start the transfer now, so that the device can free them soon.
             for x in arrays:
                 x.copy_to_host_async()
@@ -114,9 +123,9 @@ class GroupView:
 
     def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The columns of rows that `take` returned: arrays, or sequences of rows that are large."""
-        assert self._row is not None
         words, *large = zip(*rows, strict=True)
-        by_name = self._row.packing.unpack(np.stack(words), large)
+        packing = self._row.packing
+        by_name = packing.unpack(packing.stack(words), large)
         return [by_name[rank] for rank in self._ranks]
 
     def _check(self, row: RowType, step: int) -> None:
@@ -175,6 +184,7 @@ class RowType(NamedTuple):
     # In the order of the columns' names, so that the order of keys in dictionaries is all the same.
     types: tuple[ColumnType, ...]
     packing: Packing
+    sources: tuple[int, ...] | None  # Which leaves of the state they are, if they are.
 
 
 def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[Any]]]:
@@ -185,7 +195,9 @@ def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[An
         by_name = zip(leaf_names(structure), leaves(tree, is_array), strict=True)
         values = [jnp.asarray(x) for _, x in sorted(by_name, key=lambda pair: pair[0])]
         packing = Packing.of(values, SMALL)
-        row = RowType(json.dumps(structure), tuple(map(column_type_of, values)), packing)
+        types = tuple(map(column_type_of, values))
+        sources = selected(values, jax.tree.leaves(state))
+        row = RowType(json.dumps(structure), types, packing, sources)
         return row, copied(packing, values)
 
     return of_state

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from .._logdict.logdict import LogDict
 from ..errors import LogValueError
 from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
+from ..loggers._protocol.view import fetched, to_wait_for
 from ._buffered import BufferedLogger
 from ._reader import StorageReader
 from ._schema import GroupView, read_schema
@@ -95,7 +94,7 @@ class TrajectoryWriter(BufferedLogger):
                         continue  # An entry of another `log` call, with other keys.
                     raise
                 group.schedule.taken()
-                self.send((group, step, arrays), group.nbytes, arrays)
+                self.send((group, step, arrays), group.nbytes, to_wait_for(arrays))
 
     def wants(self, step: int) -> bool:
         """Whether any group stores the step."""
@@ -108,7 +107,7 @@ class TrajectoryWriter(BufferedLogger):
     def buffer(self, item: tuple[GroupView, int, list[Any]]) -> None:
         """Buffer a row."""
         group, step, arrays = item
-        self._rows[group.name].append((step, [np.asarray(x) for x in arrays]))
+        self._rows[group.name].append((step, fetched(arrays)))
         self.count_buffered(group.nbytes)
 
     def write(self) -> None:

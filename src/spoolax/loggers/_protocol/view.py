@@ -14,10 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._jax.arrays import are_concrete
+from ..._jax.tracing import flatten
 from ..._logdict.logdict import LogDict
 from ..._packing import Packing
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError
+from .ready import ReadyCopies, selected
 from .record import SCALARS, by_name, is_donated
 
 Values = dict[str, Any]
@@ -31,6 +34,7 @@ class Contents(NamedTuple):
 
     names: tuple[str, ...]
     packing: Packing
+    sources: tuple[int, ...] | None = None  # Which leaves of the state they are, if they are.
 
     def unpack(self, arrays: list[Any]) -> Values:
         """Take the values out of the arrays. The arrays may have an axis of rows in front."""
@@ -42,26 +46,46 @@ class Contents(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Values that were copied on the device. Reading them waits for the device."""
+    """Copies of values, on the device or the host. Reading them waits for the device."""
 
     contents: Contents
-    arrays: list[Any]  # The words of the small ones, then the large ones. May be empty.
+    # The words of the small ones, then the large ones. May be empty. On the host, words are bytes.
+    arrays: list[Any]
     rest: Values  # What is not a JAX array.
     order: tuple[str, ...]
 
     @property
     def nbytes(self) -> int:
         """Their size."""
-        return sum(int(getattr(x, "nbytes", 8)) for x in (*self.arrays, *self.rest.values()))
+        rest = sum(int(getattr(x, "nbytes", 8)) for x in self.rest.values()) if self.rest else 0
+        return self.contents.packing.nbytes + rest
+
+    @property
+    def waits(self) -> list[Any]:
+        """The arrays that reading them waits for."""
+        return to_wait_for(self.arrays)
 
     def fetch(self) -> list[Any]:
         """Copy the arrays to the host, still packed."""
-        return [np.asarray(x) for x in self.arrays]
+        return fetched(self.arrays)
 
     def read(self) -> Values:
         """Copy the values to the host."""
-        values = {**self.rest, **self.contents.unpack(self.fetch())}
+        arrays = self.fetch()
+        if arrays and type(arrays[0]) is bytes:
+            arrays[0] = np.frombuffer(arrays[0], np.uint32)
+        values = {**self.rest, **self.contents.unpack(arrays)}
         return {name: values[name] for name in self.order}
+
+
+def to_wait_for(arrays: list[Any]) -> list[Any]:
+    """Which arrays of a copy have to be waited for: all of them, or none if it is on the host."""
+    return [] if arrays and type(arrays[0]) is bytes else arrays
+
+
+def fetched(arrays: list[Any]) -> list[Any]:
+    """Copy arrays to the host, except for those that are there."""
+    return [x if isinstance(x, (bytes, np.ndarray)) else np.asarray(x) for x in arrays]
 
 
 class View:
@@ -72,6 +96,7 @@ class View:
             raise LogTypeError(f"`{option}` is a function of the state, not {view!r}.")
         self._view = view
         self._compiled: Any = None if view is None else _compiled.get(view, None, _compile)
+        self._ready: ReadyCopies[Contents] = ReadyCopies()
 
     @property
     def is_chosen(self) -> bool:
@@ -90,28 +115,62 @@ class View:
 
     def copies(self, state: Any) -> Copies:
         """Copies of the values. Arrays stay on their devices, so this does not wait for them."""
-        # Tracing would round a Python number.
-        if self._compiled is not None and _are_arrays(jax.tree.leaves(state)):
-            try:
-                contents, arrays = self._compiled(state)
+        if self._compiled is not None:
+            leaves, tree = flatten(state)
+            if (ready := self._ready.take(tree, leaves)) is not None:
+                arrays, contents = ready
                 return Copies(contents, arrays, {}, contents.names)
-            except RuntimeError:
-                check_there(state)
-                raise
-            except (TypeError, ValueError):
-                check_there(state)
-                # It reads numbers, or returns something other than arrays, or they are on several
-                # devices.
-                self._compiled = None
-        return _copies(self.of(state))
+            # Tracing would round a Python number.
+            if are_concrete(leaves):
+                try:
+                    contents, arrays = self._compiled(state)
+                    self._ready.learn(tree, leaves, contents.sources, contents.packing, contents)
+                    return Copies(contents, arrays, {}, contents.names)
+                except RuntimeError:
+                    check_there(state)
+                    raise
+                except (TypeError, ValueError):
+                    check_there(state)
+                    # It reads numbers, or returns something other than arrays, or they are on
+                    # several devices.
+                    self._compiled = None
+        return self._copies(self.of(state))
+
+    def _copies(self, values: Values) -> Copies:
+        """Copy values of which some may not be JAX arrays, or which may be on several devices."""
+        arrays, rest, order = values, {}, tuple(values)
+        if not are_concrete(values.values()):
+            arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
+            others = {name: x for name, x in values.items() if name not in arrays}
+            rest = {n: x.copy() if isinstance(x, np.ndarray) else x for n, x in others.items()}
+        if not arrays:
+            return Copies(NOTHING, [], rest, order)
+        names, leaves = tuple(arrays), list(arrays.values())
+        if (ready := self._ready.take(names, leaves)) is not None:
+            return Copies(ready[1], ready[0], rest, order)
+        try:
+            packing, copies = _pack(leaves)
+        except RuntimeError:
+            check_there(values)
+            raise
+        except ValueError:  # They are on several devices, or were donated to a program.
+            check_there(values)
+            packing = Packing.of(leaves, small=-1)
+            return Copies(Contents(names, packing), copied(packing, leaves), rest, order)
+        contents = Contents(names, packing)
+        self._ready.learn(names, leaves, tuple(range(len(leaves))), packing, contents)
+        return Copies(contents, copies, rest, order)
 
 
 def _compile(view: Callable[[], Any]) -> Any:
     def of_state(state: Any) -> tuple[Contents, list[Any]]:
         values = by_name(view()(state), traced=True)
-        if not all(isinstance(x, jax.Array) for x in values.values()):
+        arrays = list(values.values())
+        if not all(isinstance(x, jax.Array) for x in arrays):
             raise TypeError("What is not an array may have another value next time.")
-        return _packed(values)
+        packing, copies = _packed(arrays)
+        sources = selected(arrays, jax.tree.leaves(state))
+        return Contents(tuple(values), packing, sources), copies
 
     return jax.jit(of_state)
 
@@ -125,34 +184,13 @@ def copied(packing: Packing, values: Iterable[Any]) -> list[Any]:
     return [words, *map(jnp.copy, large)]
 
 
-def _packed(values: Values) -> tuple[Contents, list[Any]]:
-    packing = Packing.of(values.values(), SMALL)
-    return Contents(tuple(values), packing), copied(packing, values.values())
+def _packed(arrays: list[Any]) -> tuple[Packing, list[Any]]:
+    packing = Packing.of(arrays, SMALL)
+    return packing, copied(packing, arrays)
 
 
 _pack = jax.jit(_packed)
 NOTHING = Contents((), Packing.of((), SMALL))
-
-
-def _copies(values: Values) -> Copies:
-    """Copy values of which some are not JAX arrays, or which are on several devices."""
-    arrays, rest = values, {}
-    if not _are_arrays(list(values.values())):
-        arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
-        others = {name: x for name, x in values.items() if name not in arrays}
-        rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in others.items()}
-    if not arrays:
-        return Copies(NOTHING, [], rest, tuple(values))
-    try:
-        contents, copies = _pack(arrays)
-    except RuntimeError:
-        check_there(values)
-        raise
-    except ValueError:  # They are on several devices, or were donated to a program.
-        check_there(values)
-        packing = Packing.of(arrays.values(), small=-1)
-        contents, copies = Contents(tuple(arrays), packing), copied(packing, arrays.values())
-    return Copies(contents, copies, rest, tuple(values))
 
 
 def _are_numpy(values: Values) -> bool:
@@ -164,12 +202,6 @@ def _are_numpy(values: Values) -> bool:
 def _are_values(leaves: Iterable[Any]) -> bool:
     """Say whether these are arrays, numbers and strings, none of which is traced."""
     kinds = [kind for kind in set(map(type, leaves)) if not issubclass(kind, ON_HOST)]
-    return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
-
-
-def _are_arrays(leaves: list[Any]) -> bool:
-    # `isinstance` for each of them takes longer, as it goes through a metaclass.
-    kinds = set(map(type, leaves))
     return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
 
 

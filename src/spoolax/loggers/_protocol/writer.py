@@ -76,7 +76,7 @@ class WritingLogger(Logger[Any]):
         else:
             copies = self._view.copies(state)
             record = make_record(state, dict.fromkeys(copies.order), step)
-            host.post(self._sink, (record, copies), copies.nbytes, copies.arrays)
+            host.post(self._sink, (record, copies), copies.nbytes, copies.waits)
 
     def __exit__(
         self,
