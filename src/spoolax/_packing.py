@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -59,17 +60,21 @@ class Packing:
         large = [value for value, packed in pairs if not packed]
         return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
 
-    def pack_on_host(self, arrays: Sequence[Any]) -> list[Any]:
+    def pack_on_host(self, arrays: Sequence[Any], spare: list[list[Any]]) -> list[Any]:
         """Copy arrays that are ready: the words of the small ones, as bytes, and the large ones.
 
-        Raises a TypeError for an array that is not in the memory of the host, in one piece.
+        The large ones are copied into arrays of an earlier copy, if some are to spare: the first
+        access to memory is what takes most of the time. Raises a TypeError for an array that is not
+        in the memory of the host, in one piece.
         """
         if self._is_plain:
             return [b"".join(arrays)]  # Many arrays in one call: nothing is faster.
-        words, large = [], []
+        words: list[Any] = []
+        large = spare.pop() if spare else self._room()
+        rest = iter(large)
         for array, packed, write in zip(arrays, self.is_packed, self._writers, strict=True):
             if not packed:
-                large.append(np.array(_in_place(array), order="C"))
+                np.copyto(next(rest), _in_place(array))
             elif write is None:
                 words.append(array)
             else:
@@ -78,7 +83,12 @@ class Packing:
 
     def stack(self, words: Sequence[Any]) -> Any:
         """Make one array of the words of several rows, which are bytes or arrays."""
-        return np.frombuffer(b"".join(words), np.uint32).reshape(len(words), self._word_count)
+        return np.frombuffer(b"".join(words), np.uint32).reshape(len(words), self._row_words)
+
+    def _room(self) -> list[Any]:
+        """Memory for the large arrays."""
+        each = zip(self.shapes, self.dtypes, self.is_packed, strict=True)
+        return [np.empty(shape, dtype) for shape, dtype, packed in each if not packed]
 
     @functools.cached_property
     def _is_plain(self) -> bool:
@@ -89,7 +99,7 @@ class Packing:
         return [_writer(dtype) for dtype in self.dtypes]
 
     @functools.cached_property
-    def _word_count(self) -> int:
+    def _row_words(self) -> int:
         pairs = zip(self._readers, self.is_packed, strict=True)
         return sum(count for (count, _), packed in pairs if packed)
 
@@ -98,7 +108,7 @@ class Packing:
         """The size of the words and of the large arrays."""
         each = zip(self.shapes, self.dtypes, self.is_packed, strict=True)
         large = (math.prod(s) * dtype.itemsize for s, dtype, packed in each if not packed)
-        return 4 * self._word_count + sum(large)
+        return 4 * self._row_words + sum(large)
 
     def unpack(self, words: Any, large: Sequence[Any]) -> list[Any]:
         """Read arrays on the host. The words may have axes in front, and so have the arrays."""
@@ -113,12 +123,43 @@ class Packing:
             start += count
         return values
 
+    def unpack_one(self, words: Any, large: Sequence[Any]) -> list[Any]:
+        """Read arrays that have no axes in front. Those without any axes come as scalars."""
+        rest, start = iter(large), 0
+        values: list[Any] = []
+        for shape, count, read in self._stretches:
+            if read is None:
+                array = next(rest)
+                values.append(array if shape else array[()])
+                continue
+            numbers = read(words[start : start + count])
+            start += count
+            if shape:
+                values.append(numbers.reshape(shape))
+            else:
+                values.extend(numbers)
+        return values
+
     @functools.cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
         return [
             (_word_count(dtype) * math.prod(shape), _reader(dtype))
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         ]
+
+    @functools.cached_property
+    def _stretches(self) -> list[tuple[tuple[int, ...], int, Callable[[Any], Any] | None]]:
+        """The shape, words and reader of arrays; scalars of one type that are side by side count
+        as one, because reading one takes as long as reading many."""
+        stretches: list[Any] = []
+        each = zip(self.shapes, self.dtypes, self.is_packed, self._readers, strict=True)
+        for (shape, _, packed), group in itertools.groupby(each, lambda one: one[:3]):
+            readers = [reader for *_, reader in group]
+            if packed and not shape:
+                stretches.append((shape, sum(n for n, _ in readers), readers[0][1]))
+            else:
+                stretches += [(shape, n, read if packed else None) for n, read in readers]
+        return stretches
 
 
 def _word_count(dtype: Any) -> int:

@@ -85,6 +85,8 @@ class SaveLogger(BufferedLogger):
         self._tables: dict[Any, str] = {}  # The name of the table of each kind of entries.
         self._new_tables: dict[str, TableSpec] = {}
         self._rows: dict[Any, list[Any]] = {}  # That were logged one by one, by type.
+        self._last_kind: Any = None  # Of the row that came last, and the rows of that kind.
+        self._last_rows: list[Any] = []
         self._blocks: dict[str, list[tuple[Any, list[Any]]]] = {}  # By table.
         self._forked = False
 
@@ -174,8 +176,12 @@ class SaveLogger(BufferedLogger):
             return
         copies, step, when = item
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
-        rows = self._rows.setdefault((copies.contents, types, copies.order), [])
-        rows.append((step, when, next(self._order), copies.fetch(), tuple(copies.rest.values())))
+        kind = (copies.contents, types, copies.order)
+        if kind != self._last_kind:  # Comparing it takes far less time than hashing it.
+            self._last_kind, self._last_rows = kind, self._rows.setdefault(kind, [])
+        self._last_rows.append(
+            (step, when, next(self._order), copies.fetch(), tuple(copies.rest.values()))
+        )
         self.count_buffered(copies.nbytes)
 
     def _buffer_block(self, entry: Json, steps: Any, about: Json) -> None:
@@ -188,7 +194,7 @@ class SaveLogger(BufferedLogger):
         for (contents, types, order), rows in self._rows.items():
             steps, times, numbers, arrays, rest = zip(*rows, strict=True)
             words, *large = zip(*arrays, strict=True) if arrays[0] else ([],)
-            values = contents.unpack([contents.packing.stack(words), *map(np.stack, large)])
+            values = contents.rows(contents.packing.stack(words), list(map(np.stack, large)))
             for name, impl in zip(contents.names, contents.packing.keys, strict=True):
                 if impl:
                     values[name] = jax.random.wrap_key_data(values[name], impl=impl)
@@ -204,6 +210,7 @@ class SaveLogger(BufferedLogger):
             }
             self._add_block(entry, np.asarray(steps), {"lanes": 0})
         self._rows.clear()
+        self._last_kind = None
 
     def _add_block(self, entry: Json, steps: Any, about: Json) -> int:
         """Find the table of a block of rows, or plan a new one; return the size of the block."""
@@ -229,7 +236,8 @@ class SaveLogger(BufferedLogger):
         for name, blocks in self._blocks.items():
             steps = np.concatenate([steps for steps, _ in blocks]).astype(np.int64)
             columns = [
-                np.concatenate(parts) for parts in zip(*(each for _, each in blocks), strict=True)
+                np.concatenate(parts) if len(parts) > 1 else parts[0]
+                for parts in zip(*(each for _, each in blocks), strict=True)
             ]
             self._store.append(name, steps, columns)
         self._blocks.clear()

@@ -23,6 +23,8 @@ from ._store.dtypes import ColumnType, column_type_of
 from ._store.tables import TableSpec
 from ._store.trees import Json, leaf_names, leaves, structure_of
 
+SPARE_BYTES = 8 << 20  # Twice as much as is written at once.
+
 
 @dataclasses.dataclass(frozen=True)
 class WriterGroupConfig:
@@ -89,6 +91,7 @@ class GroupView:
         self._compiled = _compiled.get(self._view, None, _compile)
         self._row, self._is_on_host = row, True
         self._ready: ReadyCopies[None] = ReadyCopies()
+        self._spare: list[list[Any]] = []  # Large arrays of rows that have been written.
         leaves_of_state, tree = flatten(state)
         self._ready.learn(tree, leaves_of_state, row.sources, row.packing, None)
 
@@ -96,7 +99,7 @@ class GroupView:
         """Copy a row, small arrays packed into one: on the host if it is ready there, or else on
         the device."""
         leaves_of_state, tree = flatten(state)
-        if (ready := self._ready.take(tree, leaves_of_state)) is not None:
+        if (ready := self._ready.take(tree, leaves_of_state, self._spare)) is not None:
             return ready[0]
         try:
             row, arrays = self._compiled(state)
@@ -127,6 +130,12 @@ class GroupView:
         packing = self._row.packing
         by_name = packing.unpack(packing.stack(words), large)
         return [by_name[rank] for rank in self._ranks]
+
+    def reuse(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Let rows that `take` will return have the memory of rows that have been written."""
+        room = max(0, SPARE_BYTES // max(1, self.nbytes) - len(self._spare))
+        on_host = [large for words, *large in rows if large and type(words) is bytes]
+        self._spare += on_host[:room]
 
     def _check(self, row: RowType, step: int) -> None:
         """Refuse a row that does not fit into the table."""

@@ -117,4 +117,5 @@ class TrajectoryWriter(BufferedLogger):
             if rows:
                 steps, arrays = zip(*rows, strict=True)
                 self._store.append(group.name, steps, group.columns_of(arrays))
+                group.reuse(arrays)
                 rows.clear()

@@ -58,8 +58,13 @@ class ReadyCopies(Generic[T]):
         pick = _picker(sources, len(leaves), any(packing.keys))
         self._known[structure] = Known(types_of(leaves), pick, packing, about)
 
-    def take(self, structure: Hashable, leaves: list[Any]) -> tuple[list[Any], T] | None:
-        """Copy what is known of a state, packed, if all of it is ready."""
+    def take(
+        self, structure: Hashable, leaves: list[Any], spare: list[list[Any]]
+    ) -> tuple[list[Any], T] | None:
+        """Copy what is known of a state, packed, if all of it is ready.
+
+        `spare` are large arrays of earlier copies that may be overwritten.
+        """
         known = self._known.get(structure)
         if known is None or not trace_is_clean():
             return None
@@ -68,7 +73,7 @@ class ReadyCopies(Generic[T]):
                 return None
             arrays = known.pick(leaves)
             if are_there(arrays):
-                return known.packing.pack_on_host(arrays), known.about
+                return known.packing.pack_on_host(arrays, spare), known.about
         except (AttributeError, TypeError):  # Not all are arrays, or they are elsewhere this time.
             pass
         return None

@@ -36,13 +36,15 @@ class Contents(NamedTuple):
     packing: Packing
     sources: tuple[int, ...] | None = None  # Which leaves of the state they are, if they are.
 
-    def unpack(self, arrays: list[Any]) -> Values:
-        """Take the values out of the arrays. The arrays may have an axis of rows in front."""
-        if not arrays:
-            return {}
-        words, *large = arrays
-        values = zip(self.names, self.packing.unpack(words, large), strict=True)
-        return {name: value[()] if value.ndim == 0 else value for name, value in values}
+    def rows(self, words: Any, large: list[Any]) -> Values:
+        """Take the values out of the arrays of several copies, which have an axis in front."""
+        return dict(zip(self.names, self.packing.unpack(words, large), strict=True))
+
+    def read(self, words: Any, large: list[Any]) -> Values:
+        """Take the values out of the arrays of a copy."""
+        if type(words) is bytes:
+            words = np.frombuffer(words, np.uint32)
+        return dict(zip(self.names, self.packing.unpack_one(words, large), strict=True))
 
 
 class Copies(NamedTuple):
@@ -71,11 +73,13 @@ class Copies(NamedTuple):
 
     def read(self) -> Values:
         """Copy the values to the host."""
-        arrays = self.fetch()
-        if arrays and type(arrays[0]) is bytes:
-            arrays[0] = np.frombuffer(arrays[0], np.uint32)
-        values = {**self.rest, **self.contents.unpack(arrays)}
-        return {name: values[name] for name in self.order}
+        if not self.arrays:
+            return dict(self.rest)
+        words, *large = self.fetch()
+        values = self.contents.read(words, large)
+        if not self.rest:
+            return values
+        return {name: self.rest[name] if name in self.rest else values[name] for name in self.order}
 
 
 def to_wait_for(arrays: list[Any]) -> list[Any]:
@@ -115,9 +119,13 @@ class View:
 
     def copies(self, state: Any) -> Copies:
         """Copies of the values. Arrays stay on their devices, so this does not wait for them."""
+        if self._view is None and type(state) is dict:  # As most states are, of which it is None.
+            ready = self._ready.take(tuple(state), list(state.values()), [])
+            if ready is not None:
+                return Copies(ready[1], ready[0], {}, ready[1].names)
         if self._compiled is not None:
             leaves, tree = flatten(state)
-            if (ready := self._ready.take(tree, leaves)) is not None:
+            if (ready := self._ready.take(tree, leaves, [])) is not None:
                 arrays, contents = ready
                 return Copies(contents, arrays, {}, contents.names)
             # Tracing would round a Python number.
@@ -146,7 +154,7 @@ class View:
         if not arrays:
             return Copies(NOTHING, [], rest, order)
         names, leaves = tuple(arrays), list(arrays.values())
-        if (ready := self._ready.take(names, leaves)) is not None:
+        if (ready := self._ready.take(names, leaves, [])) is not None:
             return Copies(ready[1], ready[0], rest, order)
         try:
             packing, copies = _pack(leaves)
