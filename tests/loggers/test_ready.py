@@ -1,4 +1,4 @@
-"""States are copied on the host if they are ready there, and else on the device: nobody can tell."""
+"""States that are ready are copied on the host, others on the device, and nobody can tell."""
 
 import itertools
 
@@ -261,3 +261,25 @@ def test_memory_of_rows_is_used_again_only_when_they_are_written(when, tmp_path,
         rows, steps = frames[:], frames.steps
     assert steps.tolist() == rows["i"].tolist() == list(range(200))
     assert (rows["x"] == np.arange(1000) + np.arange(200)[:, None]).all()
+
+
+def test_one_array_may_be_in_a_state_several_times_at_first():
+    x = jnp.arange(3)
+    for select in (None, lambda state: {"b": state["b"], "a": state["a"]}):
+        view = View(select)
+        view.copies({"b": x, "a": x})
+        for state in ({"b": x + 1, "a": x}, {"a": x, "b": x + 1}):
+            for _ in range(2):
+                found = view.copies(state).read()
+                assert {name: value.tolist() for name, value in found.items()} == {
+                    "a": [0, 1, 2],
+                    "b": [1, 2, 3],
+                }
+
+
+def test_values_of_a_view_are_not_taken_for_a_state_with_the_same_names():
+    """A view that is not compiled, as it reads numbers, and gives names of the state to others."""
+    view = View(lambda state: {"a": state["b"], "b": state["a"] * float(state["a"])})
+    for i in range(4):
+        found = view.copies({"a": jnp.float32(i), "b": jnp.float32(-i)}).read()
+        assert found == {"a": -i, "b": i * i}

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax.arrays import type_text
-from .._jax.tracing import flatten
 from .._packing import Packing
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
@@ -92,14 +91,12 @@ class GroupView:
         self._row, self._is_on_host = row, True
         self._ready: ReadyCopies[None] = ReadyCopies()
         self._spare: list[list[Any]] = []  # Large arrays of rows that have been written.
-        leaves_of_state, tree = flatten(state)
-        self._ready.learn(tree, leaves_of_state, row.sources, row.packing, None)
+        self._ready.learn(state, row.sources, row.packing, None)
 
     def take(self, state: Any, step: int) -> list[Any]:
         """Copy a row, small arrays packed into one: on the host if it is ready there, or else on
         the device."""
-        leaves_of_state, tree = flatten(state)
-        if (ready := self._ready.take(tree, leaves_of_state, self._spare)) is not None:
+        if (ready := self._ready.take(state, self._spare)) is not None:
             return ready[0]
         try:
             row, arrays = self._compiled(state)
@@ -118,7 +115,7 @@ class GroupView:
             self._check(row, step)
             self._row = row
             self._is_on_host = all(d.platform == "cpu" for x in arrays for d in x.devices())
-        self._ready.learn(tree, leaves_of_state, row.sources, row.packing, None)
+        self._ready.learn(state, row.sources, row.packing, None)
         if not self._is_on_host:  # Start the transfer now, so that the device can free them soon.
             for x in arrays:
                 x.copy_to_host_async()

@@ -7,18 +7,18 @@ something. A view that only selects arrays is found out when it is traced for th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..._jax.arrays import are_concrete, are_there, base, is_in_host_memory, types_of
-from ..._jax.tracing import trace_is_clean
+from ..._jax.tracing import flatten, trace_is_clean
 from ..._packing import Packing
 
 T = TypeVar("T")
 MANY = 64  # Structures of states. If there are more, all are forgotten.
 
 
-def selected(values: Sequence[Any], leaves: Sequence[Any]) -> tuple[int, ...] | None:
+def selected(values: Iterable[Any], leaves: Iterable[Any]) -> tuple[int, ...] | None:
     """Say which of the leaves the values are, by identity; None if one of them is none."""
     places = {id(leaf): place for place, leaf in enumerate(leaves)}
     found = [places.get(id(value)) for value in values]
@@ -41,31 +41,35 @@ class ReadyCopies(Generic[T]):
         self._known: dict[Hashable, Known[T]] = {}
 
     def learn(
-        self,
-        structure: Hashable,
-        leaves: list[Any],
-        sources: tuple[int, ...] | None,
-        packing: Packing,
-        about: T,
+        self, state: Any, sources: tuple[int, ...] | None, packing: Packing, about: T
     ) -> None:
         """Learn which of the leaves of a state a compiled copy packs; None if it computes more."""
+        leaves, structure = flatten(state)
         if sources is None or not are_concrete(leaves):
             return
         if not all(is_in_host_memory(base(leaves[i])) for i in sources):
             return
+        if type(state) is dict and len(leaves) == len(state) and are_concrete(state.values()):
+            # Such states need not be flattened by JAX, which sorts them.
+            structure, place = tuple(state), {name: i for i, name in enumerate(state)}
+            order = [place[name] for name in sorted(state)]
+            leaves, sources = list(state.values()), tuple(order[i] for i in sources)
         if len(self._known) >= MANY:
             self._known.clear()
         pick = _picker(sources, len(leaves), any(packing.keys))
         self._known[structure] = Known(types_of(leaves), pick, packing, about)
 
-    def take(
-        self, structure: Hashable, leaves: list[Any], spare: list[list[Any]]
-    ) -> tuple[list[Any], T] | None:
+    def take(self, state: Any, spare: list[list[Any]]) -> tuple[list[Any], T] | None:
         """Copy what is known of a state, packed, if all of it is ready.
 
         `spare` are large arrays of earlier copies that may be overwritten.
         """
-        known = self._known.get(structure)
+        known = self._known.get(tuple(state)) if type(state) is dict else None
+        if known is not None:
+            leaves = list(state.values())
+        else:
+            leaves, structure = flatten(state)
+            known = self._known.get(structure)
         if known is None or not trace_is_clean():
             return None
         try:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jax.arrays import are_concrete
-from ..._jax.tracing import flatten
 from ..._logdict.logdict import LogDict
 from ..._packing import Packing
 from ..._weak_cache import WeakCache
@@ -76,10 +75,8 @@ class Copies(NamedTuple):
         if not self.arrays:
             return dict(self.rest)
         words, *large = self.fetch()
-        values = self.contents.read(words, large)
-        if not self.rest:
-            return values
-        return {name: self.rest[name] if name in self.rest else values[name] for name in self.order}
+        values = self.contents.read(words, large) | self.rest
+        return {name: values[name] for name in self.order}
 
 
 def to_wait_for(arrays: list[Any]) -> list[Any]:
@@ -100,7 +97,8 @@ class View:
             raise LogTypeError(f"`{option}` is a function of the state, not {view!r}.")
         self._view = view
         self._compiled: Any = None if view is None else _compiled.get(view, None, _compile)
-        self._ready: ReadyCopies[Contents] = ReadyCopies()
+        self._ready: ReadyCopies[Contents] = ReadyCopies()  # Of what it selects out of states.
+        self._ready_values: ReadyCopies[Contents] = ReadyCopies()  # Of values by name.
 
     @property
     def is_chosen(self) -> bool:
@@ -119,29 +117,28 @@ class View:
 
     def copies(self, state: Any) -> Copies:
         """Copies of the values. Arrays stay on their devices, so this does not wait for them."""
-        if self._view is None and type(state) is dict:  # As most states are, of which it is None.
-            ready = self._ready.take(tuple(state), list(state.values()), [])
+        if self._compiled is not None and (ready := self._ready.take(state, [])) is not None:
+            arrays, contents = ready
+            return Copies(contents, arrays, {}, contents.names)
+        if self._view is None and type(state) is dict:  # It may be the values by name.
+            ready = self._ready_values.take(state, [])
             if ready is not None:
-                return Copies(ready[1], ready[0], {}, ready[1].names)
-        if self._compiled is not None:
-            leaves, tree = flatten(state)
-            if (ready := self._ready.take(tree, leaves, [])) is not None:
-                arrays, contents = ready
+                return Copies(ready[1], ready[0], {}, tuple(state))
+        # Tracing would round a Python number.
+        if self._compiled is not None and are_concrete(jax.tree.leaves(state)):
+            try:
+                contents, arrays = self._compiled(state)
+            except RuntimeError:
+                check_there(state)
+                raise
+            except (TypeError, ValueError):
+                check_there(state)
+                # It reads numbers, or returns something other than arrays, or they are on several
+                # devices.
+                self._compiled = None
+            else:
+                self._ready.learn(state, contents.sources, contents.packing, contents)
                 return Copies(contents, arrays, {}, contents.names)
-            # Tracing would round a Python number.
-            if are_concrete(leaves):
-                try:
-                    contents, arrays = self._compiled(state)
-                    self._ready.learn(tree, leaves, contents.sources, contents.packing, contents)
-                    return Copies(contents, arrays, {}, contents.names)
-                except RuntimeError:
-                    check_there(state)
-                    raise
-                except (TypeError, ValueError):
-                    check_there(state)
-                    # It reads numbers, or returns something other than arrays, or they are on
-                    # several devices.
-                    self._compiled = None
         return self._copies(self.of(state))
 
     def _copies(self, values: Values) -> Copies:
@@ -153,32 +150,27 @@ class View:
             rest = {n: x.copy() if isinstance(x, np.ndarray) else x for n, x in others.items()}
         if not arrays:
             return Copies(NOTHING, [], rest, order)
-        names, leaves = tuple(arrays), list(arrays.values())
-        if (ready := self._ready.take(names, leaves, [])) is not None:
+        if (ready := self._ready_values.take(arrays, [])) is not None:
             return Copies(ready[1], ready[0], rest, order)
         try:
-            packing, copies = _pack(leaves)
+            contents, copies = _pack(arrays)
         except RuntimeError:
             check_there(values)
             raise
         except ValueError:  # They are on several devices, or were donated to a program.
             check_there(values)
-            packing = Packing.of(leaves, small=-1)
-            return Copies(Contents(names, packing), copied(packing, leaves), rest, order)
-        contents = Contents(names, packing)
-        self._ready.learn(names, leaves, tuple(range(len(leaves))), packing, contents)
+            packing = Packing.of(arrays.values(), small=-1)
+            contents, copies = Contents(tuple(arrays), packing), copied(packing, arrays.values())
+        self._ready_values.learn(arrays, contents.sources, contents.packing, contents)
         return Copies(contents, copies, rest, order)
 
 
 def _compile(view: Callable[[], Any]) -> Any:
     def of_state(state: Any) -> tuple[Contents, list[Any]]:
         values = by_name(view()(state), traced=True)
-        arrays = list(values.values())
-        if not all(isinstance(x, jax.Array) for x in arrays):
+        if not all(isinstance(x, jax.Array) for x in values.values()):
             raise TypeError("What is not an array may have another value next time.")
-        packing, copies = _packed(arrays)
-        sources = selected(arrays, jax.tree.leaves(state))
-        return Contents(tuple(values), packing, sources), copies
+        return _packed(values, jax.tree.leaves(state))
 
     return jax.jit(of_state)
 
@@ -192,12 +184,13 @@ def copied(packing: Packing, values: Iterable[Any]) -> list[Any]:
     return [words, *map(jnp.copy, large)]
 
 
-def _packed(arrays: list[Any]) -> tuple[Packing, list[Any]]:
-    packing = Packing.of(arrays, SMALL)
-    return packing, copied(packing, arrays)
+def _packed(values: Values, leaves: Iterable[Any]) -> tuple[Contents, list[Any]]:
+    packing = Packing.of(values.values(), SMALL)
+    sources = selected(values.values(), leaves)
+    return Contents(tuple(values), packing, sources), copied(packing, values.values())
 
 
-_pack = jax.jit(_packed)
+_pack = jax.jit(lambda values: _packed(values, values.values()))
 NOTHING = Contents((), Packing.of((), SMALL))
 
 
