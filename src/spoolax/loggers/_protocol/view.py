@@ -1,8 +1,8 @@
 """Take what is to be logged out of a state, as copies that outlive it.
 
-The user's `view` is compiled together with the copying, so that a `log` is one dispatch. Small
-arrays are packed into one, because the number of arrays is what costs time. A view that cannot be
-compiled is just called.
+The user's `view` is compiled together with the copying, so that a `log` is one dispatch; what is
+ready on the host needs none (see `ready.py`). Small arrays are packed into one, because the number
+of arrays is what costs time. A view that cannot be compiled is just called.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class View:
         return by_name(state if self._view is None else self._view(state))
 
     def copies(self, state: Any) -> Copies:
-        """Copies of the values. Arrays stay on their devices, so this does not wait for them."""
+        """Copies of the values. This does not wait for arrays: they stay on their devices, unless
+        they are ready on the host."""
         if self._compiled is not None and (ready := self._ready.take(state, [])) is not None:
             arrays, contents = ready
             return Copies(contents, arrays, {}, contents.names)

@@ -1,7 +1,7 @@
 """The base class of loggers that write something: they get values by name, on the worker thread.
 
-The thread of the user's loop only copies what is to be written, on the device, and hands it over,
-so it waits neither for the device nor for a disk.
+The thread of the user's loop only copies what is to be written, and hands it over, so it waits
+neither for the device nor for a disk.
 """
 
 from __future__ import annotations
