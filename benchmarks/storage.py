@@ -87,33 +87,15 @@ def everything(state):
     return state
 
 
-@jax.jit
-def advance(state):
-    return {key: x + 1 for key, x in state.items()}
-
-
-def stepped(state, steps, log):
-    """Log what a jitted step returns; return the seconds that the calling thread spent on it.
-
-    Small programs have run when they return; for others, wait, because `log` beside work that goes
-    on is another measurement.
-    """
-    spent = 0.0
-    for i in range(steps):
-        state = jax.block_until_ready(advance(state))
-        begun = time.perf_counter()
-        log(state, i)
-        spent += time.perf_counter() - begun
-    return spent
-
-
 def logged(writer, state, steps):
+    """Log a state this many times; return the seconds that the calling thread spent on it."""
+    spent = 0.0
     with writer:
-        return stepped(state, steps, writer.log)
-
-
-def without(state, steps, path):
-    return stepped(state, steps, lambda state, i: None)
+        for i in range(steps):
+            begun = time.perf_counter()
+            writer.log(state, i)
+            spent += time.perf_counter() - begun
+    return spent
 
 
 def by_writer(state, steps, path):
@@ -135,11 +117,11 @@ def by_kups(state, steps, path):
 def in_a_loop(state, steps, path, batch=1000):
     """What people write by hand: rows are fetched, collected, and written in batches."""
     batch = max(1, min(batch, (4 << 20) // sum(x.nbytes for x in state.values())))
-    rows = []
+    rows, spent = [], 0.0
     with h5py.File(path, "w", libver="latest") as file:
         data = _datasets(file, state)
-
-        def log(state, i):
+        for i in range(steps):
+            begun = time.perf_counter()
             # A copy, because the next step may reuse the memory.
             rows.append({key: np.array(x) for key, x in state.items()})
             if len(rows) == batch or i == steps - 1:
@@ -147,8 +129,8 @@ def in_a_loop(state, steps, path, batch=1000):
                     dataset.resize(i + 1, axis=0)
                     dataset[i + 1 - len(rows) :] = np.stack([row[key] for row in rows])
                 rows.clear()
-
-        return stepped(state, steps, log)
+            spent += time.perf_counter() - begun
+    return spent
 
 
 def beside(name, state, steps=300):
@@ -176,12 +158,16 @@ def beside(name, state, steps=300):
 
     packed = jax.jit(lambda state: jnp.concatenate([x.ravel() for x in state.values()]))
 
+    def copied(state, i):
+        return {key: np.array(x) for key, x in state.items()}
+
     schema = {"frames": WriterGroupConfig(everything)}
     calls = {
         "HDF5StorageWriter": functools.partial(
             with_logger, lambda path: HDF5StorageWriter(path, schema, state)
         ),
         "SaveLogger": functools.partial(with_logger, SaveLogger),
+        "np.array of each, by hand": lambda _: run(copied),
         "one jitted copy": lambda _: run(lambda state, i: packed(state)),
         "nothing": lambda _: run(lambda state, i: None),
     }
@@ -200,7 +186,6 @@ def beside(name, state, steps=300):
 def write(name, steps, state, against, goal):
     payload = steps * sum(x.nbytes for x in state.values())
     calls = {
-        "a loop of steps": functools.partial(without, state, steps),
         "h5py by hand, in batches": functools.partial(by_hand, state, steps),
         "h5py by hand, in the loop": functools.partial(in_a_loop, state, steps),
         "HDF5StorageWriter": functools.partial(by_writer, state, steps),
@@ -210,22 +195,16 @@ def write(name, steps, state, against, goal):
         calls["kUPS"] = functools.partial(by_kups, state, steps)
     by_writer(state, 10, pathlib.Path(tempfile.mkdtemp()) / "a.h5")
     found = timed(calls)
-    bare, _, _ = found.pop("a loop of steps")
-    print(f"\n{steps} steps of {name} ({payload / 1e6:.1f} MB), without what the steps take")
-    own = {
-        what: seconds if what.endswith("in batches") else seconds - bare
-        for what, (seconds, _, _) in found.items()
-    }
-    base = own[f"h5py by hand, {against}"]
-    for what, (_, spent, size) in found.items():
-        ratio, calling = own[what] / base, spent / steps * 1e6
-        goals = ""
+    base = found[f"h5py by hand, {against}"][0]
+    print(f"\n{steps} steps of {name} ({payload / 1e6:.1f} MB)")
+    for what, (seconds, spent, size) in found.items():
+        ratio, calling, goals = seconds / base, spent / steps * 1e6, ""
         if what == "HDF5StorageWriter":
             goals = verdict(ratio, goal)
             if len(state) == 8:
                 goals += verdict(calling, CALLING, " us of the calling thread")
         print(
-            f"  {what:<28} {own[what] / steps * 1e6:8.1f} us a step {ratio:6.2f}x"
+            f"  {what:<28} {seconds / steps * 1e6:8.1f} us a step {ratio:6.2f}x of {against}"
             f"  calling thread {calling:6.1f} us  file {size / payload:.2f}x payload{goals}"
         )
 

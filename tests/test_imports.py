@@ -26,6 +26,7 @@ ORDER = [
     "_threads",
     "_jax",
     "_packing",
+    "_ready",
     "_logdict",
     "_log",
     "_walk",

@@ -11,8 +11,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import spoolax
-from spoolax import testing
-from spoolax.loggers._protocol import ready as _ready
+from spoolax import _ready, testing
 from spoolax.loggers._protocol.view import View
 from spoolax.storage import HDF5StorageReader, HDF5StorageWriter, SaveLogger, WriterGroupConfig
 

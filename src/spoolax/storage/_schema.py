@@ -13,10 +13,10 @@ import numpy as np
 
 from .._jax.arrays import type_text
 from .._packing import Packing
+from .._ready import ReadyCopies, selected
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
 from ..loggers._protocol.frequency import Frequency, Once, Schedule, as_frequency
-from ..loggers._protocol.ready import ReadyCopies, selected
 from ..loggers._protocol.view import SMALL, check_there, copied
 from ._store.dtypes import ColumnType, column_type_of
 from ._store.tables import TableSpec

@@ -1,7 +1,7 @@
 """Take what is to be logged out of a state, as copies that outlive it.
 
 The user's `view` is compiled together with the copying, so that a `log` is one dispatch; what is
-ready on the host needs none (see `ready.py`). Small arrays are packed into one, because the number
+ready on the host needs none (see `_ready.py`). Small arrays are packed into one, because the number
 of arrays is what costs time. A view that cannot be compiled is just called.
 """
 
@@ -17,9 +17,9 @@ import numpy as np
 from ..._jax.arrays import are_concrete
 from ..._logdict.logdict import LogDict
 from ..._packing import Packing
+from ..._ready import ReadyCopies, selected
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError
-from .ready import ReadyCopies, selected
 from .record import SCALARS, by_name, is_donated
 
 Values = dict[str, Any]

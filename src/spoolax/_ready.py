@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..._jax.arrays import are_concrete, are_there, base, is_in_host_memory, types_of
-from ..._jax.tracing import flatten, trace_is_clean
-from ..._packing import Packing
+from ._jax.arrays import are_concrete, are_there, base, is_in_host_memory, types_of
+from ._jax.tracing import flatten, trace_is_clean
+from ._packing import Packing
 
 T = TypeVar("T")
 MANY = 64  # Structures of states. If there are more, all are forgotten.
