@@ -64,21 +64,20 @@ class ReadyCopies(Generic[T]):
 
         `spare` are large arrays of earlier copies that may be overwritten.
         """
-        known = self._known.get(tuple(state)) if type(state) is dict else None
-        if known is not None:
-            leaves = list(state.values())
-        else:
-            leaves, structure = flatten(state)
-            known = self._known.get(structure)
-        if known is None or not trace_is_clean():
-            return None
         try:
-            if types_of(leaves) != known.types:
+            known = self._known.get(tuple(state)) if type(state) is dict else None
+            if known is not None:
+                leaves = list(state.values())
+            else:
+                leaves, structure = flatten(state)
+                known = self._known.get(structure)
+            if known is None or types_of(leaves) != known.types or not trace_is_clean():
                 return None
             arrays = known.pick(leaves)
             if are_there(arrays):
                 return known.packing.pack_on_host(arrays, spare), known.about
-        except (AttributeError, TypeError):  # Not all are arrays, or they are elsewhere this time.
+        # Not all leaves are arrays, or they are elsewhere this time, or JAX cannot sort the keys.
+        except (AttributeError, TypeError, ValueError):
             pass
         return None
 

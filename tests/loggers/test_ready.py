@@ -282,3 +282,10 @@ def test_values_of_a_view_are_not_taken_for_a_state_with_the_same_names():
     for i in range(4):
         found = view.copies({"a": jnp.float32(i), "b": jnp.float32(-i)}).read()
         assert found == {"a": -i, "b": i * i}
+
+
+def test_keys_of_a_state_need_not_be_sorted():
+    view = View(None)
+    for i in range(3):
+        found = view.copies({"a": jnp.float32(i), 1: jnp.int32(i), "b": i}).read()
+        assert list(found.items()) == [("a", i), ("1", i), ("b", i)]
