@@ -11,7 +11,7 @@
 #   make test-jax-oldest  the suite on the oldest supported JAX
 #   make test-crash       stores that are killed and disks that fill up, many times over
 #   make fuzz             thousands of random programs (N=2000)
-#   make bench            the benchmarks
+#   make bench            the benchmarks, with goals; make bench-tap and others for one part
 #
 # PYTEST_ARGS go to pytest, as in `make test PYTEST_ARGS="-k vmap"`.
 
@@ -97,6 +97,9 @@ test-jax-oldest: .venv-oldest/.done
 
 bench: .venv-bench/.done
 	.venv-bench/bin/python -m benchmarks
+
+bench-%: .venv-bench/.done
+	.venv-bench/bin/python -m benchmarks $*
 
 test-crash: .venv/.done
 	SPOOLAX_CRASH=1 .venv/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/storage

@@ -1,4 +1,4 @@
-"""Loops that run in blocks of known length, as on GPUs, log what they log in chunks."""
+"""What is compiled otherwise for other platforms, run here: it logs what it logs on CPUs."""
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,14 @@ def test_blocks_log_what_chunks_log(name, most, blocks):
     """In the same order, with the same origins, and with the same outputs."""
     want = entries(f_of(name), XS)
     blocks(most)
+    same(entries(f_of(name), XS), want)
+
+
+@pytest.mark.parametrize("name", [name for name in COVER if not PROGRAMS[name].keys])
+def test_slow_calls_log_what_fast_ones_log(name, monkeypatch):
+    """Where the host cannot be called with plain arrays, `io_callback` does it."""
+    want = entries(f_of(name), XS)
+    monkeypatch.setattr("spoolax._jax.host_call.has_fast_calls", lambda platforms: False)
     same(entries(f_of(name), XS), want)
 
 

@@ -20,9 +20,9 @@ def calls(monkeypatch):
     made = []
     receive_once = receive.Receiver.__call__
 
-    def counted(self, loop, *args):
-        made.append(loop)
-        return receive_once(self, loop, *args)
+    def counted(self, asked, *args):
+        made.append(asked.loop)
+        return receive_once(self, asked, *args)
 
     monkeypatch.setattr(receive.Receiver, "__call__", counted)
     return made
@@ -134,6 +134,25 @@ def test_a_stop_that_comes_too_late_is_raised_by_flush():
         spoolax.flush()
 
 
+def test_a_short_program_that_becomes_long_can_be_stopped():
+    """It calls the host then, and the stop comes out of it as it is."""
+    stop = False
+
+    def callback(logs):
+        if stop:
+            raise spoolax.StopRun("enough")
+
+    def f(x, n):
+        return lax.while_loop(lambda x: x < n, lambda x: spoolax.log({"x": x}) and x + 1, x)
+
+    tapped = spoolax.tap(f, callback, latency=0.01)
+    settled(tapped, 0, 3)
+    stop = True
+    with pytest.raises(spoolax.StopRun, match="enough"):
+        jax.block_until_ready(tapped(0, 1 << 30))
+    spoolax.flush()  # Once is enough.
+
+
 def test_a_callback_that_fails_gets_what_follows():
     """The error is raised once."""
     callback, seen = recorder()
@@ -184,6 +203,89 @@ def test_nothing_waits_for_a_program_that_may_fail(calls):
     tapped(jnp.float32(1.0))
     spoolax.flush()
     assert calls
+
+
+def failing(fails, branch):
+    """Log in a loop and after it; call a function of the user's where `branch` says so."""
+
+    def refuse(x):
+        if fails:
+            raise ValueError("not this one")
+        return x
+
+    def call(x):
+        return jax.pure_callback(refuse, jax.ShapeDtypeStruct((), jnp.float32), x)
+
+    def f(x, most):
+        def body(x, _):
+            spoolax.log({"x": x})
+            x = lax.cond(x > most, call, lambda x: x, x) if branch == "in a loop" else x
+            return x + 1, None
+
+        x, _ = lax.scan(body, x, length=5)
+        spoolax.log({"last": x})
+        if branch == "in a call":
+            return jax.jit(lambda x: lax.cond(x > most, call, lambda x: x, x))(x)
+        return x
+
+    return f
+
+
+@pytest.mark.parametrize("branch", ["in a call", "in a loop"])
+def test_a_call_that_is_not_made_sends_nothing(calls, branch):
+    """Checks that call the host only to raise do not make a program wait."""
+    callback, seen = recorder()
+    tapped = spoolax.tap(failing(False, branch), callback, latency=1000.0)
+    settled(tapped, jnp.float32(0.0), 9.0)
+    calls.clear()
+    seen.clear()
+    assert float(tapped(jnp.float32(0.0), 9.0)) == 5.0
+    spoolax.flush()
+    assert not calls
+    entries = [*(("x", float(i)) for i in range(5)), ("last", 5.0)]
+    assert seen == entries
+    assert float(tapped(jnp.float32(0.0), -1.0)) == 5.0  # Now the call is made.
+    spoolax.flush()
+    assert calls
+    assert seen == entries * 2
+
+
+@pytest.mark.parametrize("branch", ["in a call", "in a loop"])
+def test_what_was_logged_before_a_failure_is_delivered(branch):
+    """Whenever the check fails: after the first call, nothing is sent otherwise."""
+    callback, seen = recorder()
+    tapped = spoolax.tap(failing(True, branch), callback, latency=1000.0)
+    settled(tapped, jnp.float32(0.0), 9.0)
+    seen.clear()
+    # Which of them depends on whether JAX waits for the program.
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="not this one"):
+        jax.block_until_ready(tapped(jnp.float32(0.0), 2.5))
+    spoolax.flush()
+    entries = [*(("x", float(i)) for i in range(5)), ("last", 5.0)]
+    assert seen == entries[: 4 if branch == "in a loop" else 6]
+
+
+def test_a_test_that_calls_the_host_is_evaluated_once():
+    """Also when a chunk is over just then; and what was logged before it comes before it."""
+    called = []
+
+    def test(x):
+        return jax.pure_callback(
+            lambda x: called.append(float(x)) or np.bool_(x < 7), jax.ShapeDtypeStruct((), bool), x
+        )
+
+    def f(x):
+        return lax.while_loop(test, lambda x: spoolax.log({"x": x}) and x + 1, x)
+
+    callback, seen = recorder()
+    tapped = spoolax.tap(f, callback, latency=1e-9)
+    for _ in range(3):
+        called.clear()
+        seen.clear()
+        assert float(tapped(0.0)) == 7.0
+        spoolax.flush()
+        assert called == [float(i) for i in range(8)]
+        assert seen == [("x", float(i)) for i in range(7)]
 
 
 def test_programs_that_differ_in_more_than_shapes_may_have_other_loops():

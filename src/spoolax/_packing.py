@@ -70,7 +70,8 @@ class Packing:
         if self._is_plain:
             return [b"".join(arrays)]  # Many arrays in one call: nothing is faster.
         words: list[Any] = []
-        large = spare.pop() if spare else self._room()
+        _, *types = self.packed_types
+        large = spare.pop() if spare else [np.empty(one.shape, one.dtype) for one in types]
         rest = iter(large)
         for array, packed, write in zip(arrays, self.is_packed, self._writers, strict=True):
             if not packed:
@@ -83,12 +84,8 @@ class Packing:
 
     def stack(self, words: Sequence[Any]) -> Any:
         """Make one array of the words of several rows, which are bytes or arrays."""
-        return np.frombuffer(b"".join(words), np.uint32).reshape(len(words), self._row_words)
-
-    def _room(self) -> list[Any]:
-        """Memory for the large arrays."""
-        each = zip(self.shapes, self.dtypes, self.is_packed, strict=True)
-        return [np.empty(shape, dtype) for shape, dtype, packed in each if not packed]
+        joined = np.frombuffer(b"".join(words), np.uint32)
+        return joined.reshape(len(words), *self.packed_types[0].shape)
 
     @functools.cached_property
     def _is_plain(self) -> bool:
@@ -99,16 +96,21 @@ class Packing:
         return [_writer(dtype) for dtype in self.dtypes]
 
     @functools.cached_property
-    def _row_words(self) -> int:
-        pairs = zip(self._readers, self.is_packed, strict=True)
-        return sum(count for (count, _), packed in pairs if packed)
-
-    @functools.cached_property
     def nbytes(self) -> int:
         """The size of the words and of the large arrays."""
-        each = zip(self.shapes, self.dtypes, self.is_packed, strict=True)
-        large = (math.prod(s) * dtype.itemsize for s, dtype, packed in each if not packed)
-        return 4 * self._row_words + sum(large)
+        return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.packed_types)
+
+    @functools.cached_property
+    def packed_types(self) -> list[Any]:
+        """The types of what `pack` returns: of the words, and of the large arrays."""
+        each = zip(self.shapes, self.dtypes, self.is_packed, self._readers, strict=True)
+        words, large = 0, []
+        for shape, dtype, packed, (count, _) in each:
+            if packed:
+                words += count
+            else:
+                large.append(jax.ShapeDtypeStruct(shape, dtype))
+        return [jax.ShapeDtypeStruct((words,), jnp.uint32), *large]
 
     def unpack(self, words: Any, large: Sequence[Any]) -> list[Any]:
         """Read arrays on the host. The words may have axes in front, and so have the arrays."""

@@ -4,10 +4,12 @@ A GPU waits for the host in every iteration of a loop whose number of iterations
 it is compiled, and at every conditional.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
-from compile_for import loops
+from compile_for import loops, optimized
 from jax import lax
 
 import spoolax
@@ -124,3 +126,13 @@ def test_a_long_scan_pauses_between_loops_of_known_length():
     assert innermost.trips is not None
     assert 1_000_000 % innermost.trips == 0
     assert around.trips is None
+
+
+def test_reels_are_not_padded_on_tpus():
+    """Three numbers of 1000 iterations take up 3000 words, not 128000."""
+
+    def three(x):
+        return scan(x, lambda values: spoolax.log({"a": x[0], "b": x[1], **values}) and None)[0]
+
+    text = optimized(spoolax.tap(three, silent), X, platform="tpu")
+    assert set(re.findall(r"u32\[[\d,]*000[\d,]*\]\{[^}]*\}", text)) == {"u32[3000]{0:T(1024)}"}

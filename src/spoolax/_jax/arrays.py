@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -62,6 +62,28 @@ def retyped(value: Any, aval: Any) -> Any:
     if is_key(value) or value.weak_type == aval.weak_type:
         return value
     return lax_internal._convert_element_type(value, aval.dtype, weak_type=aval.weak_type)
+
+
+def stand_in(aval: Any) -> Any:
+    """Return something of the given type."""
+    return vary(zeros(aval), varying_axes(aval))
+
+
+def has_stand_in(var: Any) -> bool:
+    """Say whether there can be a stand-in for a variable of a program: unless it is a reference."""
+    return isinstance(var.aval, core.ShapedArray)
+
+
+def after(number: Any, values: Sequence[Any]) -> list[Any]:
+    """Return the same arrays; what uses all of them waits for a number, which is not the least."""
+    values = list(values)
+    plain = [i for i, x in enumerate(values) if not (isinstance(x, jax.Ref) or is_key(x))]
+    if plain:
+        # Not an `optimization_barrier`: that is gone when the order of execution is chosen.
+        i = min(plain, key=lambda i: np.size(values[i]))
+        x, never = jax.numpy.asarray(values[i]), number == np.iinfo(np.int32).min
+        values[i] = retyped(jax.numpy.where(never, jax.numpy.zeros_like(x), x), jax.typeof(x))
+    return values
 
 
 def is_sharded(value: Any) -> bool:

@@ -10,8 +10,10 @@ import jax
 import numpy as np
 from jax._src import callback
 from jax._src.interpreters import batching, mlir
+from jax.experimental import io_callback
 
 from .executions import Around, watch_executions
+from .platforms import has_fast_calls
 from .primitives import Primitive
 
 
@@ -50,6 +52,13 @@ def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> A
 
 
 def _emit(ctx: Any, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    if not has_fast_calls(ctx.module_context.platforms):
+        types = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in ctx.avals_out]
+
+        def slowly(*arrays: Any) -> Any:
+            return io_callback(lambda *given: call(*map(np.asarray, given)), tuple(types), *arrays)
+
+        return mlir.lower_fun(slowly, multiple_results=True)(ctx, *operands)
     results, _, _ = callback.emit_python_callback(
         ctx,
         call,

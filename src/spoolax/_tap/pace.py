@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,15 @@ SHORT = 0.05  # Seconds.
 def places(loops: Sequence[str]) -> dict[str, int]:
     """Say where among the orders of a program the limits of its loops are."""
     return {loop: 2 + min(i, MOST_LOOPS - 1) for i, loop in enumerate(loops)}
+
+
+def entered_once(places: Mapping[str, int]) -> frozenset[str]:
+    """Loops whose limit is the iteration at which they are to pause, not a number of iterations.
+
+    Those that are entered once in a run, and have a place of their own.
+    """
+    used = collections.Counter(places.values())
+    return frozenset(loop for loop, i in places.items() if "/" not in loop and used[i] == 1)
 
 
 class Pace:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,12 +22,22 @@ from .deliver import Part, count_entries, deliver
 from .host import host
 from .lines import Chunk
 from .pace import Pace
-from .reel import Group, taken
+from .reel import Group, ReelRows
 from .runs import Embedded, Run
 from .sinks import Sink, reports
 
 if TYPE_CHECKING:
     from .stream import Tap
+
+
+class Asked(NamedTuple):
+    """What a call to the host is about: it has some numbers, and then the arrays of reels."""
+
+    loop: str
+    pauses: bool  # Then the first numbers are where the chunk began, and where it is now.
+    numbers: int  # Arrays of numbers.
+    groups: Sequence[Group]
+    last: Group | None  # A row that is in no reel.
 
 
 class Receiver:
@@ -36,27 +47,21 @@ class Receiver:
         self._taps, self.pace, self._part = taps, pace, part
         # Programs with the same pace may have other loops, if they differ in more than shapes.
         self.places: dict[str, int] = {}
+        self.absolute: frozenset[str] = frozenset()  # Loops whose limits are iterations.
 
-    def __call__(
-        self,
-        loop: str,
-        groups: Sequence[Group],
-        last: Group | None,
-        is_alone: bool,
-        orders: Any,
-        question: Any,
-        *arrays: Any,
-    ) -> Any:
+    def __call__(self, asked: Asked, is_alone: bool, orders: Any, *given: Any) -> Any:
         if orders[0] < 0:
             return orders  # It was told to stop. What it logs since then did not happen.
-        made, *numbers = question.tolist()
+        loop = asked.loop
+        rest = iter(given)
+        numbers = [n for x in itertools.islice(rest, asked.numbers) for n in x.ravel().tolist()]
+        first, now, *numbers = numbers if asked.pauses else (0, 0, *numbers)
         run = host.run(int(orders[0]), self._part)
         elapsed, when = run.arrived(loop), time.time()
-        rest = iter(arrays)
-        parts = _parts(groups, iter(numbers), rest)
-        if last is not None:
+        parts = _parts(asked.groups, iter(numbers), rest)
+        if asked.last is not None:
             words, *large = (x[None] for x in rest)
-            parts.append(Part(last, taken(words, large, 1)))
+            parts.append(Part(asked.last, ReelRows(words, tuple(large))))
         latency = math.inf
         for tap, sink in self._sinks(run):
             latency = min(latency, sink.latency)
@@ -69,9 +74,11 @@ class Receiver:
         orders = orders.copy()
         # It has not ended before anybody could see that, so nothing may wait for the end any more.
         orders[:2] = answer, 1
-        if made and elapsed is not None:
-            place = self.places[loop]
-            orders[place] = self.pace.next(loop, int(orders[place]), made, elapsed, latency)
+        if now != first and elapsed is not None:
+            place, since = self.places[loop], first if loop in self.absolute else 0
+            made, limit = _wrapped(now - first), _wrapped(int(orders[place]) - since)
+            limit = self.pace.next(loop, limit, made, elapsed, latency)
+            orders[place] = _wrapped(limit + (now if loop in self.absolute else 0))
         return orders
 
     def _sinks(self, run: Run) -> Iterator[tuple[Tap, Sink]]:
@@ -102,6 +109,11 @@ class Receiver:
         for tap, sink in self._sinks(run):
             if tap in tail.handover.listeners:
                 rows.put(tap, sink)
+
+
+def _wrapped(number: int) -> int:
+    """A number as 32 bits have it: loops may make more iterations than that."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 class Handover:
@@ -179,11 +191,12 @@ def _parts(groups: Sequence[Group], numbers: Iterator[int], arrays: Iterator[Any
     """Take the rows out of reels. For each, there are some numbers, and then its arrays."""
     parts = []
     for group in groups:
-        count = next(numbers)
-        number, iteration = (next(numbers), next(numbers) - count) if group.counted else (0, 0)
+        count, iteration, number = next(numbers), 0, 0
+        if group.counted:
+            iteration, count, number = count, _wrapped(next(numbers) - count), next(numbers)
         words, *large = (next(arrays) for _ in range(1 + group.layout.large))
         if count:
-            parts.append(Part(group, taken(words, large, count), number, iteration))
+            parts.append(Part(group, group.layout.taken(count, words, large), number, iteration))
     return parts
 
 

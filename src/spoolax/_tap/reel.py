@@ -20,6 +20,9 @@ from .._jax.primitives import split
 from .._log.entry import Nodes, entries, size_of
 from .._packing import Packing
 
+# How long a reel is that cannot hold all: a call to the host should cost little next to the rows
+# that it sends, and making the reel, which is cleared first, little next to a loop that ends soon.
+ENOUGH_ROWS, ENOUGH_BYTES = 256, 1 << 16
 MOST_ROWS = 16384
 MOST_BYTES_EACH = 1 << 20
 MOST_BYTES_OF_ALL = 4 << 20  # If a reel can hold all that a loop logs, as its outputs would.
@@ -31,7 +34,7 @@ class Reel(NamedTuple):
     """A device buffer of rows, and how many of them are filled."""
 
     count: Any
-    words: Any
+    words: Any  # Of all rows, one after the other: TPUs would pad rows to 128 numbers.
     large: tuple[Any, ...]
 
 
@@ -60,20 +63,31 @@ class Layout:
     @functools.cached_property
     def row_bytes(self) -> int:
         """The size of a row."""
-        return sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(self._row_type()))
+        return sum(one.size * one.dtype.itemsize for one in self._packing.packed_types)
 
     def start(self, rows: int) -> Reel:
         """Make an empty reel."""
-        words, large = jax.tree.map(
-            lambda one: gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh),
-            self._row_type(),
+        words, *large = (
+            gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh)
+            for one in self._packing.packed_types
         )
-        return Reel(jnp.int32(0), words, tuple(large))
+        return Reel(jnp.int32(0), words.reshape(-1), tuple(large))
 
-    def _row_type(self) -> Any:
-        types = zip(self._packing.shapes, self._packing.dtypes, strict=True)
-        blank = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
-        return jax.eval_shape(self._packing.pack, blank)
+    def write(self, reel: Reel, row: Any, words: Any, large: Sequence[Any]) -> Reel:
+        """Write a row. There must be room for it. It is not counted."""
+        pairs = zip(reel.large, large, strict=True)
+        return reel._replace(
+            words=lax.dynamic_update_slice_in_dim(reel.words, words, row * words.size, 0),
+            large=tuple(lax.dynamic_update_index_in_dim(x, one, row, 0) for x, one in pairs),
+        )
+
+    def taken(self, count: int, words: Any, large: Sequence[Any]) -> ReelRows:
+        """Take the rows that are filled from buffers that have arrived on the host."""
+        width = self._packing.packed_types[0].size
+        parts = (words[: count * width].reshape(count, width), *(x[:count] for x in large))
+        if count * width < len(words) // 4:  # A view would keep all of the buffer.
+            parts = tuple(x.copy() for x in parts)
+        return ReelRows(parts[0], parts[1:])
 
     def pack(self, header: Sequence[Any], nodes: Nodes) -> tuple[Any, list[Any]]:
         """Make a row: its words, and its large arrays."""
@@ -109,7 +123,8 @@ class Group:
         self.layout = Layout(0 if counted else 1 + len(path), nodes)
         size = max(1, self.layout.row_bytes)
         self.holds_all = most is not None and most * size <= min(MOST_BYTES_OF_ALL, most_bytes)
-        rows = max(1, min(MOST_ROWS, min(MOST_BYTES_EACH, most_bytes) // size))
+        rows = min(MOST_ROWS, max(ENOUGH_ROWS, ENOUGH_BYTES // size))
+        rows = max(1, min(rows, min(MOST_BYTES_EACH, most_bytes) // size))
         self.capacity = max(1, most) if self.holds_all and most is not None else rows
         self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
         self.is_rare = any(one.meta.rare for one in entries(nodes))
@@ -118,23 +133,6 @@ class Group:
     def start(self, spare: int) -> Reel:
         """Make an empty reel, with a few rows more than its capacity if it may be overstepped."""
         return self.layout.start(self.capacity + (0 if self.holds_all else spare))
-
-
-def write(reel: Reel, row: Any, words: Any, large: Sequence[Any]) -> Reel:
-    """Write a row. There must be room for it. It is not counted."""
-    rows = [
-        lax.dynamic_update_index_in_dim(buffer, value, row, 0)
-        for buffer, value in zip((reel.words, *reel.large), (words, *large), strict=True)
-    ]
-    return Reel(reel.count, rows[0], tuple(rows[1:]))
-
-
-def taken(words: Any, large: Sequence[Any], count: int) -> ReelRows:
-    """Take the rows that are filled from buffers that have arrived on the host."""
-    parts = (words[:count], *(x[:count] for x in large))
-    if count < len(words) // 4:  # A view would keep all of the buffer.
-        parts = tuple(x.copy() for x in parts)
-    return ReelRows(parts[0], parts[1:])
 
 
 class KeyData:

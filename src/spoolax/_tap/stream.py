@@ -30,7 +30,6 @@ from .._listen.keys import keys_of
 from .._listen.options import Options
 from .._listen.windows import Windows
 from .._log.entry import Entry, Nodes, entries, map_entries
-from .._walk.counts import host_calls
 from .._walk.interpret import interpret
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
@@ -93,8 +92,7 @@ def stream(
     meaning = Streaming(listeners, tap, repeated, receiver, returns)
     meaning.rehearse(jaxpr, args)
     pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
-    start = meaning.start(begin, in_time=host_calls.within(jaxpr) > 0)
-    outs, state, nodes = interpret(jaxpr, args, start, meaning, Where())
+    outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())
     assert not nodes, "everything was sent"
     return outs, meaning.tail(meaning.finish(state))
 

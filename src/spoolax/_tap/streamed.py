@@ -87,9 +87,7 @@ class Streamed(Program):
             host.runs.abandoned(run)
             raise
         except BaseException as error:
-            host.runs.ended(run)
-            if isinstance(error, jax.errors.JaxRuntimeError):
-                run.raise_if_stopped()  # What it ran into after that is of no interest.
+            self._failed(run, error)
             raise
         run.ended = time.perf_counter()
         host.runs.ended(run)
@@ -102,12 +100,20 @@ class Streamed(Program):
         run.waited = False
         try:
             out, tail = self.run(given)
-        except BaseException:
-            host.runs.ended(run)
+        except BaseException as error:
+            self._failed(run, error)
             raise
         run.token = tail.numbers
         tail.handover.receiver.returned(tail, run)
         return out
+
+    @staticmethod
+    def _failed(run: Run, error: BaseException) -> None:
+        host.runs.ended(run)
+        # If JAX has waited for the program itself, what a host call raised is a ValueError.
+        if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
+            run.stopped = run.stopped or (run.stop is not None and not run.waited)
+            run.raise_if_stopped()  # What it ran into after that is of no interest.
 
     def _pace(self, leaves: Sequence[Any]) -> Pace:
         """The pace of the program for arguments of these shapes."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._jax import arrays
 from .._jax.anatomy import Scan
 from .._jax.host_call import host_call
 from .._jax.platforms import waits_for_loops
@@ -18,14 +19,14 @@ from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.windows import Windows, WindowState
 from .._log.entry import Entry, Nodes, entries, map_entries, restrict
 from .._walk.cost import seconds
-from .._walk.counts import host_calls
+from .._walk.counts import conditional_calls, host_calls
 from .._walk.interpret import interpret
 from .._walk.labels import placed
 from .._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from .._walk.places import Where
-from .pace import UNLIMITED, places
-from .receive import Handover, Receiver, Tail
-from .reel import MOST_BYTES, Group, Reel, write
+from .pace import entered_once, places
+from .receive import Asked, Handover, Receiver, Tail
+from .reel import MOST_BYTES, Group, Reel
 from .urgent import is_rare, is_urgent, sends
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_IN_BLOCK = 1024  # Iterations of a loop of known length that run without a pause,
 BLOCK_SECONDS = 0.02  # and how long they should take at most.
+FEW_NUMBERS = 8  # That go to the host one by one: to put them together is a kernel to compile.
 
 
 class StreamState(NamedTuple):
@@ -66,21 +68,20 @@ class Streaming(Meaning):
         self._groups: dict[str, Group] = {}  # In program order.
         self._loops: list[str] = []  # Those that have reels.
         self._sending: set[str] = set()  # Loops that send amid iterations.
-        self._calling: set[str] = set()  # Loops that call the user's Python functions.
-        self._rehearsing = False
+        self.rehearses = False
         self._in_blocks = waits_for_loops()
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
         """Find out which reels there will be, before any loop is built."""
 
         def run(*args: Any) -> None:
-            start = self.start(self._receiver.pace.begin(0, 0.0), False)
+            start = self.start(self._receiver.pace.begin(0, 0.0))
             _, state, _ = interpret(jaxpr, args, start, self, Where())
             self.finish(state)
 
-        self._rehearsing = True
+        self.rehearses = True
         jax.eval_shape(run, *args)
-        self._rehearsing = False
+        self.rehearses = False
         loops = [_unit(group.path) for group in self._groups.values()] + list(self._sending) * 2
         share = MOST_BYTES // max(1, len(self._groups))
         for name, group in self._groups.items():
@@ -90,16 +91,18 @@ class Streaming(Meaning):
         paths = (path for group in self._groups.values() for path in _prefixes(group.path))
         self._loops = list(dict.fromkeys(paths))
         self._receiver.places = self._receiver.pace.places = places(self._loops)
+        if not self._in_blocks:
+            self._receiver.absolute = entered_once(self._receiver.places)
 
-    def start(self, begin: Any, in_time: bool) -> StreamState:
-        """The state to begin with. `in_time`: entries must be sent before what follows them."""
+    def start(self, begin: Any) -> StreamState:
+        """The state to begin with."""
         windows = tuple(windows.start() for _, windows in self._listeners)
         zero = jnp.int32(0)
         counted = dict.fromkeys((n for n, group in self._groups.items() if group.counted), zero)
         # A loop that is unrolled, or runs in blocks, may overstep the capacity.
         spare = MOST_IN_BLOCK if self._in_blocks else MOST_UNROLLED
         return StreamState(
-            orders=jnp.asarray(begin).at[1].set(1) if in_time else jnp.asarray(begin),
+            orders=jnp.asarray(begin),
             rows=zero,
             iterations={},
             totals=dict.fromkeys(self._loops, zero),
@@ -120,9 +123,9 @@ class Streaming(Meaning):
         names = list(self._groups) if self._returns else []
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(self._groups[name] for name in names)
-        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         return Tail(
-            jnp.stack([state.orders[0], *numbers]), arrays, Handover(self._receiver, groups)
+            jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
         )
 
     def _windowed(
@@ -175,14 +178,16 @@ class Streaming(Meaning):
     ) -> StreamState:
         """Write a row into the reel of this place."""
         name = _name(where)
-        if self._rehearsing:
+        if self.rehearses:
             self._groups[name] = _group(nodes, where, counted=sure)
             return state
         group, reel = self._groups[name], state.reels[name]
         if group.counted:  # As few numbers as possible change in every iteration.
-            reel = write(reel, self._count(state, name), *group.layout.pack([], nodes))
+            row = group.layout.pack([], nodes)
+            reel = group.layout.write(reel, self._count(state, name), *row)
             return state._replace(reels={**state.reels, name: reel})
-        reel = write(reel, reel.count, *group.layout.pack(self._header(state, where), nodes))
+        row = group.layout.pack(self._header(state, where), nodes)
+        reel = group.layout.write(reel, reel.count, *row)
         # A row that is not wanted will be overwritten by the next.
         more = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
         reel = reel._replace(count=reel.count + more)
@@ -203,9 +208,23 @@ class Streaming(Meaning):
     def _header(state: StreamState, where: Where) -> list[Any]:
         return [state.rows, *(state.iterations[loop] for loop in _loops(where))]
 
-    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        if self._rehearsing and where.path and host_calls(eqn):
-            self._calling.update(_loops(where))
+    # The user's own calls to the host may fail. So what was logged before them is sent before them:
+    # nothing should be lost then.
+
+    def enters(self, eqn: JaxprEqn) -> bool:
+        return super().enters(eqn) or bool(conditional_calls(eqn))
+
+    def passed_over(self, eqn: JaxprEqn, where: Where) -> None:
+        if host_calls(eqn):
+            self._sending.update(_loops(where))
+
+    def run(
+        self, eqn: JaxprEqn, invals: Sequence[Any], state: StreamState, where: Where
+    ) -> tuple[list[Any], StreamState]:
+        if host_calls(eqn):
+            state = self._all_sent(state, where)
+            invals = arrays.after(state.orders[0], invals)  # It waits for nothing else.
+        return super().run(eqn, invals, state, where)
 
     # Loops.
 
@@ -220,7 +239,7 @@ class Streaming(Meaning):
         if where.path[-1].length == 0:
             return False
         return (
-            self._rehearsing
+            self.rehearses
             or str(where) in self._sending
             or any(_starts(group.path, where) for group in self._groups.values())
         )
@@ -231,19 +250,15 @@ class Streaming(Meaning):
     def iteration(self, state: StreamState, where: Where) -> Any:
         return state.iterations[str(where)]
 
-    def chunk_size(self, state: StreamState, where: Where) -> Any:
-        if self._rehearsing:
-            return jnp.int32(1)
-        if str(where) not in state.totals:
-            return jnp.int32(UNLIMITED)
-        if str(where) in self._calling:
-            # That takes longer than our own call, and may fail: nothing should be lost then.
-            return jnp.int32(1)
-        room = state.orders[self._receiver.places[str(where)]]
-        for name, group in self._own(where):
-            if not group.holds_all:
-                room = jnp.minimum(room, group.capacity - self._count(state, name))
-        return room
+    def pauses(self, state: StreamState, where: Where, first: Any) -> Any:
+        loop = str(where)
+        if loop not in state.totals:
+            return jnp.bool_(False)
+        made = state.iterations[loop]
+        if loop not in self._receiver.absolute:
+            made -= first
+        limit = state.orders[self._receiver.places[loop]]
+        return (limit - made <= 0) | self._any_full(where, state)  # Even if they overflow.
 
     def iterated(self, state: StreamState, where: Where) -> StreamState:
         made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))
@@ -252,9 +267,9 @@ class Streaming(Meaning):
         return state._replace(iterations={**state.iterations, loop: state.iterations[loop] + 1})
 
     def block_size(self, scan: Scan, where: Where) -> int | None:
-        if self._rehearsing or not self._in_blocks or str(where) not in self._loops:
+        if not self._in_blocks or str(where) not in self._loops:
             return None
-        if str(where) in self._calling or not isinstance(scan.length, int):
+        if not isinstance(scan.length, int):
             return None
         most = [MOST_IN_BLOCK, int(BLOCK_SECONDS / seconds(scan.body)), scan.length]
         most += [group.capacity for _, group in self._own(where) if not group.holds_all]
@@ -267,7 +282,8 @@ class Streaming(Meaning):
         self, state: StreamState, where: Where, size: int, unfinished: Any
     ) -> StreamState:
         loop = str(where)
-        made = state.iterations[loop] - state.paused[loop]
+        first = state.paused[loop]
+        made = state.iterations[loop] - first
         due = unfinished & (made + size > state.orders[self._receiver.places[loop]])
         due |= self._any_full(where, state)
         if len(where.path) == 1:
@@ -275,25 +291,23 @@ class Streaming(Meaning):
             due |= at_end & ~unfinished
 
         def call(state: StreamState) -> StreamState:
-            state = self._call(self._earlier_sent(state, where), where, made=made)
+            state = self._call(self._earlier_sent(state, where), where, first=first)
             return state._replace(paused={**state.paused, loop: state.iterations[loop]})
 
         return lax.cond(due, call, lambda s: s, state)  # type: ignore[no-any-return]
 
-    def chunk_ended(
-        self, state: StreamState, where: Where, made: Any, unfinished: Any
-    ) -> StreamState:
-        if self._rehearsing or str(where) not in state.totals:
+    def chunk_ended(self, state: StreamState, where: Where, first: Any, paused: Any) -> StreamState:
+        if str(where) not in state.totals:
             return state
         if len(where.path) > 1:
-            needed = unfinished | self._any_full(where, state)
+            needed = paused
         elif self._returns:
-            needed = unfinished | (state.orders[1] != 0)
+            needed = paused | (state.orders[1] != 0)
         else:
-            return self._call(state, where, made=made)
+            return self._call(state, where, first=first)
 
         def call(state: StreamState) -> StreamState:
-            return self._call(self._earlier_sent(state, where), where, made=made)
+            return self._call(self._earlier_sent(state, where), where, first=first)
 
         return lax.cond(needed, call, lambda s: s, state)  # type: ignore[no-any-return]
 
@@ -340,9 +354,9 @@ class Streaming(Meaning):
         waits = self._returns and not where.path and not is_urgent(nodes)
         if waits:
             state = self._written(state, where, nodes, happened, False)
-        elif self._rehearsing:
+        elif self.rehearses:
             self._sending.update(_loops(where))
-        if self._rehearsing:
+        if self.rehearses:
             return state
 
         def call(state: StreamState) -> StreamState:
@@ -370,13 +384,23 @@ class Streaming(Meaning):
             waiting > 0, lambda s: self._call(s, where, others), lambda s: s, state
         )
 
+    def _all_sent(self, state: StreamState, where: Where) -> StreamState:
+        """Send what is in any reel."""
+        if not state.reels:
+            return state
+        waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in state.reels])
+        return lax.cond(  # type: ignore[no-any-return]
+            waiting > 0, lambda s: self._call(s, where, list(s.reels)), lambda s: s, state
+        )
+
     def _numbers(self, state: StreamState, names: Sequence[str]) -> list[Any]:
         """For each reel, how many rows there are; and of rows that are counted, which they are."""
         numbers = []
         for name in names:
-            numbers.append(self._count(state, name))
             if name in state.bases:
-                numbers += [state.bases[name], self._made(state, name)]
+                numbers += [state.since[name], self._made(state, name), state.bases[name]]
+            else:
+                numbers.append(state.reels[name].count)
         return numbers
 
     def _call(
@@ -385,26 +409,31 @@ class Streaming(Meaning):
         where: Where,
         names: Sequence[str] | None = None,
         nodes: Nodes = (),
-        made: Any = None,
+        first: Any = None,
     ) -> StreamState:
         """Call the host, with some reels: those of the loop that we are in, if not told otherwise.
 
-        A loop that pauses says how many iterations it made.
+        A loop that pauses says with which iteration its chunk began.
         """
-        all_sent = names is None
+        mine = names is None  # What is in others has been sent.
         if names is None:
             names = self._unit(where) if where.path else []
+        is_all = len(names) == len(state.reels) or mine
         loop, zero = str(where), jnp.int32(0)
-        question = [zero if made is None else made, *self._numbers(state, names)]
-        arrays = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        pause = [] if first is None else [first, state.iterations[loop]]
+        question = [*pause, *self._numbers(state, names)]
+        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
         if nodes:
             last = _group(nodes, where, False)
             words, large = last.layout.pack(self._header(state, where), nodes)
-            arrays += [words, *large]
+            buffers += [words, *large]
         groups = [self._groups[name] for name in names]
-        receive = functools.partial(self._receiver, loop, groups, last)
-        orders = host_call(receive, state.orders, jnp.stack(question), *arrays)
+        if len(question) > FEW_NUMBERS:
+            question = [jnp.stack(question)]
+        asked = Asked(loop, bool(pause), len(question), groups, last)
+        receive = functools.partial(self._receiver, asked)
+        orders = host_call(receive, state.orders, *question, *buffers)
         empty = {name: state.reels[name]._replace(count=zero) for name in names}
         counted = [name for name in names if name in state.bases]
         state = state._replace(
@@ -413,7 +442,7 @@ class Streaming(Meaning):
             bases={**state.bases, **dict.fromkeys(counted, zero)},
             since={**state.since, **{name: self._made(state, name) for name in counted}},
         )
-        return state._replace(rows=zero) if all_sent else state
+        return state._replace(rows=zero) if is_all else state
 
 
 def wanted_by(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:

@@ -8,7 +8,7 @@ from .._jax.arrays import raw_type
 from .._jax.primitives import JaxprEqn, shard_map_p
 from .._log.entry import Nodes, entries
 from .._log.primitive import log_p, logged
-from .._walk.counts import Count, is_loop, logs
+from .._walk.counts import Count, is_host_call, is_loop, logs
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
 
@@ -28,8 +28,10 @@ def is_rare(nodes: Nodes) -> bool:
 def _sends_itself(eqn: JaxprEqn) -> bool:
     if eqn.primitive is log_p:
         return is_urgent(logged(eqn))
-    return bool((is_loop(eqn) or eqn.primitive is shard_map_p) and logs(eqn))
+    if (is_loop(eqn) or eqn.primitive is shard_map_p) and logs(eqn):
+        return True
+    return is_host_call(eqn)
 
 
-# Whether an equation sends something itself, so that what is before it must go first.
+# Whether an equation sends something itself, or fails, so that what is before it must go first.
 sends = Count(_sends_itself)

@@ -16,7 +16,7 @@ from jax import lax
 
 from .._jax import arrays
 from .._jax.anatomy import Cond, Scan, While
-from .._jax.primitives import JaxprEqn, cond_p, scan_p, split, while_p
+from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, open_jaxpr, scan_p, split, while_p
 from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
 from .counts import logging_loops, logs
 from .interpret import interpret, refusal, rule_for
@@ -39,6 +39,9 @@ def _scan(
         outs, state, nodes = interpret(program, args, state, meaning, inside)
         body = Body(program, args, outs, n_carry, scan.consts)
         return outs, meaning.stepped(body, state, inside), nodes
+
+    if meaning.rehearses and meaning.chunked(inside):
+        return _rehearsed(eqn, [(program, inside)], state, meaning, where)
 
     if meaning.chunked(inside):
 
@@ -87,6 +90,21 @@ def _scan(
     return [*carried, *ys], state, stacked(nodes, length, scan.reverse, str(inside.path[-1]))
 
 
+def _rehearsed(
+    eqn: JaxprEqn,
+    programs: Sequence[tuple[Jaxpr, Where]],
+    state: State,
+    meaning: Meaning,
+    where: Where,
+) -> Outcome:
+    """Find out what a loop that runs in chunks logs: once, and not as a loop."""
+    for program, inside in programs:
+        _, state, nodes = interpret(program, (), state, meaning, inside)
+        state = meaning.commit(nodes, state, inside)
+    state = meaning.left(meaning.iterated(state, inside), where)
+    return [arrays.stand_in(var.aval) for var in eqn.outvars], state, ()
+
+
 def _unrolled(scan: Scan) -> int:
     """How many iterations to unroll: as many as the user asked, if that divides the length."""
     asked = max(1, scan.unroll)
@@ -115,24 +133,23 @@ def _in_chunks(
             state = meaning.iterated(state, inside)
         return carry, state
 
+    # Every number that is computed between chunks is a kernel of its own, which takes longer to
+    # compile than anything that is added to the test of the loop.
     def chunk(c: Any) -> Any:
         _, carry, state = c
         first = meaning.iteration(state, inside)
-        end = first + meaning.chunk_size(state, inside)
 
         def more(c: Any) -> Any:
             carry, state = c
-            is_room = end - meaning.iteration(state, inside) > 0  # Even if they overflow.
-            return is_room & meaning.goes_on(state) & go_on(carry, state)
+            pauses = meaning.pauses(state, inside, first)
+            return ~pauses & meaning.goes_on(state) & go_on(carry, state)
 
         carry, state = lax.while_loop(more, iterate, (carry, state))
-        now = meaning.iteration(state, inside)
-        unfinished = end - now <= 0
-        return unfinished, carry, meaning.chunk_ended(state, inside, now - first, unfinished)
+        paused = meaning.pauses(state, inside, first)
+        state = meaning.chunk_ended(state, inside, first, paused)
+        return paused & meaning.goes_on(state), carry, state
 
-    _, carry, state = lax.while_loop(
-        lambda c: c[0] & meaning.goes_on(c[2]), chunk, (jnp.bool_(True), carry, state)
-    )
+    _, carry, state = lax.while_loop(lambda c: c[0], chunk, (jnp.bool_(True), carry, state))
     return carry, state
 
 
@@ -212,8 +229,14 @@ def _while(
 
         return lax.while_loop(more, body, (carry, state))  # type: ignore[no-any-return]
 
-    if logs.within(test_program) and (chunked or jax.tree.leaves(state)):
-        # The test logs too, so it runs in the body, where the state is.
+    if meaning.rehearses:
+        return _rehearsed(eqn, programs_at(eqn, where), state, meaning, where)
+
+    acts = logs.within(test_program) or any(
+        map(meaning.commits_before, open_jaxpr(test_program)[0].eqns)
+    )
+    if acts and (chunked or jax.tree.leaves(state)):
+        # The test logs too, or has to be told of, so it runs in the body, where the state is.
         def step(carry: Any, state: State) -> Any:
             go_on, carried = carry
             carried, state = advance(go_on, carried, state)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._jax.anatomy import programs_in
+from .._jax.anatomy import Call, Cond, anatomy, programs_in
 from .._jax.filtered import trace_filtered_if
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
 from .._log.cotangents import mark_p
@@ -47,6 +47,17 @@ def is_loop(eqn: JaxprEqn) -> bool:
     return eqn.primitive in (scan_p, while_p)
 
 
+def is_cond(eqn: JaxprEqn) -> bool:
+    """Say whether an equation takes one of its branches, for other reasons than the platform."""
+    construct = anatomy(eqn)
+    return isinstance(construct, Cond) and not construct.by_platform
+
+
+def is_host_call(eqn: JaxprEqn) -> bool:
+    """Say whether an equation calls a Python function of the user's."""
+    return str(eqn.primitive) in ("pure_callback", "io_callback", "debug_callback", "debug_print")
+
+
 def _logs_a_loop(eqn: JaxprEqn) -> bool:
     """Say whether an equation is a loop that logs, or logs what a loop before it has stacked."""
     if eqn.primitive is log_p:
@@ -58,8 +69,6 @@ def _is_claimed(eqn: JaxprEqn) -> bool:
     return eqn.primitive is log_p and bool(listeners_of(logged(eqn)))
 
 
-_HOST_CALLS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
-
 loops = Count(is_loop)
 # Not by their effects: some constructs, such as `custom_linear_solve`, do not pass those on.
 logs = Count(lambda eqn: eqn.primitive is log_p)
@@ -67,4 +76,9 @@ logging_loops = Count(_logs_a_loop)
 marks = Count(lambda eqn: eqn.primitive is mark_p)
 claimed_logs = Count(_is_claimed)
 trace_filtered_if(lambda: listening.value, logs.within)
-host_calls = Count(lambda eqn: str(eqn.primitive) in _HOST_CALLS)
+host_calls = Count(is_host_call)
+# Those that may not be made, in equations that can be entered: not in loops.
+conditional_calls = Count(
+    lambda eqn: is_cond(eqn) and host_calls(eqn),
+    closed=lambda eqn: not isinstance(anatomy(eqn), Call),
+)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 
-from .._jax import tracing
+from .._jax import arrays, tracing
 from .._jax.anatomy import anatomy, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn, Literal, open_jaxpr
 from .._log.entry import Entry, Nodes, entries
@@ -78,22 +78,32 @@ def interpret(
 ) -> Outcome:
     """Evaluate `jaxpr`, handing what is logged to `meaning`."""
     jaxpr, consts = open_jaxpr(jaxpr)
-    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+    names, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
+    env = dict(zip(names, values, strict=not meaning.rehearses))
 
     def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
+        if isinstance(atom, Literal):
+            return atom.val
+        if atom not in env:
+            assert meaning.rehearses, "it was passed over"
+            env[atom] = arrays.stand_in(atom.aval)
+        return env[atom]
 
     nodes: Nodes = ()
     for number, eqn in enumerate(jaxpr.eqns):
-        invals = [read(atom) for atom in eqn.invars]
         outs: Sequence[Any] = ()
-        if not meaning.enters(eqn):
-            outs = meaning.run(eqn, invals, state)
-            meaning.ran(eqn, outs, where.at(number))
+        enters, here = meaning.enters(eqn), where.at(number)
+        if nodes and meaning.commits_before(eqn):
+            nodes, state = (), meaning.commit(nodes, state, here.inside(eqn) if enters else here)
+        if not enters and meaning.rehearses and all(map(arrays.has_stand_in, eqn.outvars)):
+            meaning.passed_over(eqn, here)
+            where = where.after([eqn])
+            continue
+        invals = [read(atom) for atom in eqn.invars]
+        if not enters:
+            outs, state = meaning.run(eqn, invals, state, here)
         else:
-            here = where.at(number).inside(eqn)
-            if nodes and meaning.commits_before(eqn):
-                nodes, state = (), meaning.commit(nodes, state, here)
+            here = here.inside(eqn)
             if eqn.primitive is log_p:
                 given = marked(logged(eqn, [jnp.asarray(x) for x in invals]), here)
                 given = without(given, meaning.repeated)

@@ -55,13 +55,19 @@ class Meaning:
         """Say whether to look into an equation. The others run unchanged."""
         return bool(logs(eqn))
 
-    def run(self, eqn: JaxprEqn, invals: Sequence[Any], state: State) -> list[Any]:
+    def run(
+        self, eqn: JaxprEqn, invals: Sequence[Any], state: State, where: Where
+    ) -> tuple[list[Any], State]:
         """Run an equation that is not looked into."""
-        del state
-        return tracing.bind(eqn, invals)
+        del where
+        return tracing.bind(eqn, invals), state
 
-    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
-        """An equation ran unchanged."""
+    # Whether it is only to be found out what there is to log. Then what is not looked into is not
+    # run, since tracing it takes time, and others that need its results get something like them.
+    rehearses = False
+
+    def passed_over(self, eqn: JaxprEqn, where: Where) -> None:
+        """In a rehearsal, an equation was not run."""
 
     def stepped(self, body: Body, state: State, where: Where) -> State:
         """The body of the loop `where` ran once."""
@@ -107,8 +113,8 @@ class Meaning:
         """How many iterations the loop `where`, which runs in chunks, has made."""
         raise NotImplementedError
 
-    def chunk_size(self, state: State, where: Where) -> Any:
-        """How many iterations of the loop `where` the next chunk may have, at least one.
+    def pauses(self, state: State, where: Where, first: Any) -> Any:
+        """Say whether a chunk of the loop `where`, which began with iteration `first`, is to end.
 
         If the loop is unrolled, it may overstep that by `MOST_UNROLLED`.
         """
@@ -126,8 +132,8 @@ class Meaning:
         """So many iterations are over, and the loop may go on with as many."""
         raise NotImplementedError
 
-    def chunk_ended(self, state: State, where: Where, made: Any, unfinished: Any) -> State:
-        """A chunk of `made` iterations is over, and the loop may go on."""
+    def chunk_ended(self, state: State, where: Where, first: Any, paused: Any) -> State:
+        """A chunk that began with iteration `first` is over: the loop has `paused`, or ended."""
         raise NotImplementedError
 
     def commit(self, nodes: Nodes, state: State, where: Where) -> State:

@@ -47,7 +47,8 @@ class Where:
         return dataclasses.replace(self, passes=self.passes + more) if more else self
 
     def after(self, eqns: Iterable[JaxprEqn]) -> Where:
-        return dataclasses.replace(self, ordinal=self.ordinal + sum(map(loops, eqns)))
+        more = sum(map(loops, eqns))
+        return dataclasses.replace(self, ordinal=self.ordinal + more) if more else self
 
     @property
     def in_test(self) -> bool:

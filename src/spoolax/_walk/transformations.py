@@ -65,10 +65,12 @@ class _Masked(Meaning):
     def enters(self, eqn: JaxprEqn) -> bool:
         return _can_log(eqn) and eqn.primitive is not mark_p
 
-    def run(self, eqn: JaxprEqn, invals: Sequence[Any], state: State) -> list[Any]:
+    def run(
+        self, eqn: JaxprEqn, invals: Sequence[Any], state: State, where: Where
+    ) -> tuple[list[Any], State]:
         if eqn.primitive is mark_p:
-            return only_if(state, invals, **eqn.params)
-        return super().run(eqn, invals, state)
+            return only_if(state, invals, **eqn.params), state
+        return super().run(eqn, invals, state, where)
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where

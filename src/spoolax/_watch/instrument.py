@@ -12,13 +12,13 @@ from typing import Any
 
 import jax
 
-from .._jax.anatomy import Call, Cond, anatomy, programs_in
+from .._jax.anatomy import Call, anatomy, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.selection import is_heard
 from .._log.entry import Nodes, restrict
 from .._log.primitive import emit, log_p
 from .._tap.streamed import Streamed
-from .._walk.counts import Count, is_loop
+from .._walk.counts import Count, is_cond, is_loop
 from .._walk.interpret import interpret
 from .._walk.meaning import Body, Meaning, State
 from .._walk.places import Where
@@ -61,10 +61,7 @@ class Instrument(Meaning):
 
 
 def _can_be_entered(eqn: JaxprEqn) -> bool:
-    construct = anatomy(eqn)
-    return isinstance(construct, Call) or (
-        isinstance(construct, Cond) and not construct.by_platform
-    )
+    return isinstance(anatomy(eqn), Call) or is_cond(eqn)
 
 
 class Instrumented(Streamed):

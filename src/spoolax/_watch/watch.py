@@ -262,7 +262,10 @@ class _Watching(Instrument):
     def names(self, eqn: JaxprEqn) -> bool:
         return self._spec.names(eqn)
 
-    def ran(self, eqn: JaxprEqn, outs: Sequence[Any], where: Where) -> None:
+    def run(
+        self, eqn: JaxprEqn, invals: Sequence[Any], state: State, where: Where
+    ) -> tuple[list[Any], State]:
+        outs, state = super().run(eqn, invals, state, where)
         item = self._primitives.get(where.spot)
         if item is not None:
             several = len(outs) > 1
@@ -271,6 +274,7 @@ class _Watching(Instrument):
                 for i, out in enumerate(outs)
             }
             self._emit(data, item.source)
+        return outs, state
 
     def stepped(self, body: Body, state: State, where: Where) -> State:
         address = str(where)
