@@ -50,9 +50,9 @@ def compile_seconds(make, *args, rounds=7):
     return statistics.median(times)
 
 
-def verdict(ratio, goal):
-    """Say whether a ratio is within its goal."""
-    return f"  goal {goal}x: {'met' if ratio <= goal else 'MISSED'}"
+def verdict(ratio, goal, unit="x"):
+    """Say whether a ratio, or a figure with another unit, is within its goal."""
+    return f"  goal {goal}{unit}: {'met' if ratio <= goal else 'MISSED'}"
 
 
 def show(name, baseline, other, ratio, goal=""):

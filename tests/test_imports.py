@@ -26,6 +26,7 @@ ORDER = [
     "_threads",
     "_jax",
     "_packing",
+    "_ready",
     "_rows",
     "_logdict",
     "_log",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.arrays import is_key, key_impl, raw, raw_type
+from ._jax.arrays import is_in_host_memory, is_key, key_impl, raw, raw_type
 
 
 @jax.tree_util.register_static
@@ -59,6 +60,46 @@ class Packing:
         large = [value for value, packed in pairs if not packed]
         return (jnp.concatenate(words) if words else jnp.zeros(0, jnp.uint32)), large
 
+    def pack_on_host(self, arrays: Sequence[Any], spare: list[list[Any]]) -> list[Any]:
+        """Copy arrays that are ready: the words of the small ones, as bytes, and the large ones.
+
+        The large ones are copied into arrays of an earlier copy, if some are to spare: the first
+        access to memory is what takes most of the time. Raises a TypeError for an array that is not
+        in the memory of the host, in one piece.
+        """
+        if self._is_plain:
+            return [b"".join(arrays)]  # Many arrays in one call: nothing is faster.
+        words: list[Any] = []
+        _, *types = self.packed_types
+        large = spare.pop() if spare else [np.empty(one.shape, one.dtype) for one in types]
+        rest = iter(large)
+        for array, packed, write in zip(arrays, self.is_packed, self._writers, strict=True):
+            if not packed:
+                np.copyto(next(rest), _in_place(array))
+            elif write is None:
+                words.append(array)
+            else:
+                words.append(write(_in_place(array)))
+        return [b"".join(words), *large]
+
+    def stack(self, words: Sequence[Any]) -> Any:
+        """Make one array of the words of several rows, which are bytes or arrays."""
+        joined = np.frombuffer(b"".join(words), np.uint32)
+        return joined.reshape(len(words), *self.packed_types[0].shape)
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        return all(self.is_packed) and not any(self._writers)
+
+    @functools.cached_property
+    def _writers(self) -> list[Callable[[Any], Any] | None]:
+        return [_writer(dtype) for dtype in self.dtypes]
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        """The size of the words and of the large arrays."""
+        return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.packed_types)
+
     @functools.cached_property
     def packed_types(self) -> list[Any]:
         """The types of what `pack` returns: of the words, and of the large arrays."""
@@ -84,12 +125,43 @@ class Packing:
             start += count
         return values
 
+    def unpack_one(self, words: Any, large: Sequence[Any]) -> list[Any]:
+        """Read arrays that have no axes in front. Those without any axes come as scalars."""
+        rest, start = iter(large), 0
+        values: list[Any] = []
+        for shape, count, read in self._stretches:
+            if read is None:
+                array = next(rest)
+                values.append(array if shape else array[()])
+                continue
+            numbers = read(words[start : start + count])
+            start += count
+            if shape:
+                values.append(numbers.reshape(shape))
+            else:
+                values.extend(numbers)
+        return values
+
     @functools.cached_property
     def _readers(self) -> list[tuple[int, Callable[[Any], Any]]]:
         return [
             (_word_count(dtype) * math.prod(shape), _reader(dtype))
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         ]
+
+    @functools.cached_property
+    def _stretches(self) -> list[tuple[tuple[int, ...], int, Callable[[Any], Any] | None]]:
+        """The shape, words and reader of arrays; scalars of one type that are side by side count
+        as one, because reading one takes as long as reading many."""
+        stretches: list[Any] = []
+        each = zip(self.shapes, self.dtypes, self.is_packed, self._readers, strict=True)
+        for (shape, _, packed), group in itertools.groupby(each, lambda one: one[:3]):
+            readers = [reader for *_, reader in group]
+            if packed and not shape:
+                stretches.append((shape, sum(n for n, _ in readers), readers[0][1]))
+            else:
+                stretches += [(shape, n, read if packed else None) for n, read in readers]
+        return stretches
 
 
 def _word_count(dtype: Any) -> int:
@@ -117,6 +189,26 @@ def _to_words(x: Any) -> Any:
         return lax.bitcast_convert_type(x, jnp.uint32)
     unsigned = {1: jnp.uint8, 2: jnp.uint16}[size]
     return lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
+
+
+def _in_place(array: Any) -> Any:
+    """An array as NumPy sees it where it is."""
+    if is_in_host_memory(array):
+        return np.asarray(array)
+    raise TypeError("It is not in the memory of the host, or not in one piece.")
+
+
+def _writer(dtype: np.dtype[Any]) -> Callable[[Any], Any] | None:
+    """Return a function that makes words of numbers of a type, or None if they are words."""
+    if dtype == np.bool_:
+        return lambda array: array.astype(np.uint32)
+    if _is_tiny(dtype):
+        wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
+        return lambda array: array.astype(wide)
+    if dtype.itemsize < 4:
+        unsigned = {1: np.uint8, 2: np.uint16}[dtype.itemsize]
+        return lambda array: array.view(unsigned).astype(np.uint32)
+    return None
 
 
 def _reader(dtype: np.dtype[Any]) -> Callable[[Any], Any]:

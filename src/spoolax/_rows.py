@@ -6,7 +6,7 @@ in the loop, where what it takes is stacked, and the logger gets it later, as `R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,9 +22,8 @@ class Rows(NamedTuple):
     """What one view took out of the states after some steps."""
 
     kind: Any  # What is in the arrays.
-    arrays: list[
-        Any
-    ]  # Each has an axis of rows in front, with room for more of them than there are.
+    # Each has an axis of rows in front, with room for more of them than there are.
+    arrays: list[Any]
     steps: list[int]
     time: float  # When the loop was started.
 
@@ -36,6 +35,15 @@ class Rows(NamedTuple):
     def fetch(self) -> list[Any]:
         """Copy the arrays to the host. Waits for the device."""
         return [np.asarray(x)[: len(self.steps)] for x in self.arrays]
+
+    def values(self) -> dict[str, Any]:
+        """The same by name, on the host, with an axis of rows in front."""
+        words, *large = self.fetch()
+        return self.kind.rows(words, large)  # type: ignore[no-any-return]
+
+    def each(self) -> list[tuple[int, Sequence[Any]]]:
+        """The same row by row: the step of each, and its arrays on the host."""
+        return list(zip(self.steps, zip(*self.fetch(), strict=True), strict=True))
 
 
 class RowView(NamedTuple):

@@ -1,13 +1,15 @@
-"""Types of arrays: random keys, shardings, and how values vary over a mesh."""
+"""Types of arrays: random keys, shardings, how values vary over a mesh, and where arrays are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import config, core
+from jax._src.array import ArrayImpl
 from jax._src.lax import lax as lax_internal
 
 
@@ -131,9 +133,44 @@ def type_text(value: Any) -> str:
     return f"{name}[{','.join(map(str, np.shape(value)))}]"
 
 
+def base(x: Any) -> Any:
+    """Return an array, or the numbers that random keys consist of, without computing anything."""
+    return getattr(x, "_base_array", x)
+
+
 def is_ready(x: Any) -> bool:
     """Say whether an array has been computed."""
     try:
-        return bool(getattr(x, "_base_array", x).is_ready())  # Keys have numbers behind them.
+        return bool(base(x).is_ready())
     except RuntimeError:  # It failed, or was deleted: whoever uses it is told so.
         return True
+
+
+# Looking these up for each array would take as long as calling them.
+_ready, _type = ArrayImpl.is_ready, operator.attrgetter("aval")
+
+
+def are_concrete(values: Iterable[Any]) -> bool:
+    """Say whether these are arrays of JAX, none of which is traced."""
+    # `isinstance` for each of them takes longer, as it goes through a metaclass.
+    others = set(map(type, values)) - {ArrayImpl}
+    return all(issubclass(k, jax.Array) and not issubclass(k, core.Tracer) for k in others)
+
+
+def types_of(arrays: Iterable[Any]) -> list[Any]:
+    """Return the types of arrays. What one program returns again and again has the same ones."""
+    return list(map(_type, arrays))
+
+
+def are_there(arrays: Iterable[ArrayImpl]) -> bool:
+    """Say whether all of these have been computed, and none of them was deleted."""
+    try:
+        return all(map(_ready, arrays))
+    except RuntimeError:
+        return False
+
+
+def is_in_host_memory(x: ArrayImpl) -> bool:
+    """Say whether an array is in the memory of the host, in one piece."""
+    (first, *others) = x.devices()
+    return not others and first.platform == "cpu"

@@ -24,6 +24,7 @@ MANY_ENTRIES = 1 << 19
 # What is posted to one sink is queued together, up to this many items and bytes.
 PILE = 1000
 PILE_BYTES = 1 << 20
+FEW = 16  # Items that are delivered without a pause, where they are only buffered.
 
 
 class Pile(Chunk):
@@ -51,7 +52,9 @@ class Pile(Chunk):
         while self._items:
             self.waits.popleft()
             self.sink.call(self.run, self._items.popleft())
-            yield
+            # To pause takes longer than to buffer something that does not have to be waited for.
+            if not self.sink.gathers or len(self._items) % FEW == 0 or self.waits[0]:
+                yield
 
 
 def run_of(sink: Sink) -> Run:
@@ -70,6 +73,7 @@ class Backlog:
         self.put = self.done = 0  # The last chunk that came; all up to this one are delivered.
         self.came = 0.0  # When the last chunk came.
         self._latest: Chunk | None = None  # The last chunk that came, until it is delivered.
+        self._piles: dict[Sink, Pile] = {}  # The last of each sink, until it is delivered.
         self._last_of_program = 0  # The last chunk that came from a program.
         self._early: set[int] = set()  # Delivered before one that came earlier.
         self._dropped = 0  # All up to this one are not wanted any more.
@@ -95,7 +99,9 @@ class Backlog:
         """Add a chunk, and number it."""
         self.put += 1
         chunk.number = self.put
-        if not isinstance(chunk, Pile):
+        if isinstance(chunk, Pile):
+            self._piles[chunk.sink] = chunk
+        else:
             self._last_of_program = chunk.number
         self._latest = chunk
         self.lines.append(chunk)
@@ -105,11 +111,12 @@ class Backlog:
 
     def add_to_pile(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> bool:
         """Add something to what was posted to the same sink before, if that is possible."""
-        pile = self.lines.last_of(sink) if sink.gathers else self._latest
-        if not isinstance(pile, Pile) or pile.sink is not sink or not pile.takes(size):
+        pile = self._piles.get(sink)
+        if pile is None or not pile.takes(size):
             return False
-        if pile.number < self._last_of_program:
-            return False  # That may be for the same logger.
+        is_last = pile.line.chunks[-1] is pile if sink.gathers else self._latest is pile
+        if not is_last or pile.number < self._last_of_program:
+            return False  # What came in between may be for the same logger.
         pile.add(item, size, arrays)
         self.bytes += size
         self.entries += 1
@@ -126,6 +133,8 @@ class Backlog:
         self.entries -= chunk.entries
         if chunk is self._latest:
             self._latest = None
+        if self._piles.get(chunk.sink) is chunk:
+            del self._piles[chunk.sink]
 
     def drop(self) -> None:
         """Nobody wants what has come by now."""

@@ -99,11 +99,6 @@ class Lines:
         if chunk.is_last:
             line.share.last.append(chunk)
 
-    def last_of(self, sink: Sink) -> Chunk | None:
-        """The last chunk in the line of a sink."""
-        line = self._lines.get(sink.line)
-        return line.chunks[-1] if line is not None and line.chunks else None
-
     def first(self) -> Chunk | None:
         """The chunk whose turn it is, ready or not."""
         while self._turns:

@@ -94,7 +94,7 @@ class JsonlLogger(WritingLogger):
         if overrides(self, JsonlLogger, ["write"]):
             super()._receive_rows(rows)
             return
-        batch = Record(-1, rows.kind.unpack(rows.fetch()), time=rows.time)
+        batch = Record(-1, rows.values(), time=rows.time)
         self._append(as_json_lines(batch, rows.steps))
 
     @property

@@ -76,7 +76,7 @@ class TqdmLogger(Logger[Any]):
         if self._count == self._total or self.wants(step):
             self._shown, self._unshown = time.monotonic(), None
             copies = self._copied_postfix(state)
-            about = (copies.nbytes, copies.arrays) if copies else ()
+            about = (copies.nbytes, copies.waits) if copies else ()
             host.post(self._sink, (self._count, copies), *about)
         elif self._postfix is not None:
             self._unshown = state

@@ -69,7 +69,7 @@ class HDF5StorageReader(StorageReader):
 class HDF5StorageWriter(TrajectoryWriter):
     """Writes the states of a run into an HDF5 file, as a schema says.
 
-    `log` copies what is due on the device and returns; another thread writes it within a second.
+    `log` copies what is due and returns; another thread writes it within a second.
     What was written survives a crash, and can be read during the run. If writing fails, the next
     `log` raises the error, and so does the end of the `with` block. Needs the extra
     `hdf5`.

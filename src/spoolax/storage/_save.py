@@ -85,8 +85,9 @@ class SaveLogger(BufferedLogger):
         self._order = itertools.count()
         self._tables: dict[Any, str] = {}  # The name of the table of each kind of entries.
         self._new_tables: dict[str, TableSpec] = {}
-        self._rows: dict[Any, list[Any]] = {}  # Blocks of what states had in them, by type.
-        self._came_in_rows = False
+        self._rows: dict[Any, list[Any]] = {}  # That were logged one by one, by type.
+        self._last_kind: Any = None  # Of the row that came last, and the rows of that kind.
+        self._last_rows: list[Any] = []
         self._blocks: dict[str, list[tuple[Any, list[Any]]]] = {}  # By table.
         self._forked = False
 
@@ -131,7 +132,7 @@ class SaveLogger(BufferedLogger):
             copies = self._view.copies(state)
             for name, x in copies.rest.items():
                 column_type_of(np.asarray(x), name)
-            self.send((copies, step, time.time()), copies.nbytes, copies.arrays)
+            self.send((copies, step, time.time()), copies.nbytes, copies.waits)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
@@ -186,21 +187,19 @@ class SaveLogger(BufferedLogger):
         if isinstance(item, functools.partial):
             item()
             return
-        if isinstance(item, Rows) is not self._came_in_rows:
-            self._stack_rows()  # What follows may belong below it, in the same table.
-            self._came_in_rows = not self._came_in_rows
         if isinstance(item, Rows):
             copies = Copies(item.kind, item.arrays, {}, item.kind.names)
-            steps, when, arrays = item.steps, item.time, item.fetch()
+            rows, when, size = item.each(), item.time, item.nbytes
         else:
             copies, step, when = item
-            steps, arrays = [step], [x[None] for x in copies.fetch()]
+            rows, size = [(step, copies.fetch())], copies.nbytes
         types = tuple((name, *_type(x)) for name, x in copies.rest.items())
-        count, rest = len(steps), tuple(copies.rest.values())
-        numbers = list(itertools.islice(self._order, count))
-        block = (steps, [when] * count, numbers, [rest] * count, arrays)
-        self._rows.setdefault((copies.contents, types, copies.order), []).append(block)
-        self.count_buffered(copies.nbytes)
+        kind = (copies.contents, types, copies.order)
+        if kind != self._last_kind:  # Comparing it takes far less time than hashing it.
+            self._last_kind, self._last_rows = kind, self._rows.setdefault(kind, [])
+        rest = tuple(copies.rest.values())
+        self._last_rows += [(step, when, next(self._order), row, rest) for step, row in rows]
+        self.count_buffered(size)
 
     def _buffer_block(self, entry: Json, steps: Any, about: Json) -> None:
         """Buffer a block of rows."""
@@ -208,11 +207,11 @@ class SaveLogger(BufferedLogger):
         self.count_buffered(self._add_block({**entry, "order": order}, steps, about))
 
     def _stack_rows(self) -> None:
-        """Make one block of the blocks of each type."""
-        for (contents, types, order), blocks in self._rows.items():
-            *about, arrays = zip(*blocks, strict=True)
-            steps, times, numbers, rest = (list(itertools.chain(*parts)) for parts in about)
-            values = contents.unpack([np.concatenate(x) for x in zip(*arrays, strict=True)])
+        """Stack the rows that were logged one by one into blocks."""
+        for (contents, types, order), rows in self._rows.items():
+            steps, times, numbers, arrays, rest = zip(*rows, strict=True)
+            words, *large = zip(*arrays, strict=True) if arrays[0] else ([],)
+            values = contents.rows(contents.packing.stack(words), list(map(np.stack, large)))
             for name, impl in zip(contents.names, contents.packing.keys, strict=True):
                 if impl:
                     values[name] = jax.random.wrap_key_data(values[name], impl=impl)
@@ -228,6 +227,7 @@ class SaveLogger(BufferedLogger):
             }
             self._add_block(entry, np.asarray(steps), {"lanes": 0})
         self._rows.clear()
+        self._last_kind = None
 
     def _add_block(self, entry: Json, steps: Any, about: Json) -> int:
         """Find the table of a block of rows, or plan a new one; return the size of the block."""
@@ -253,7 +253,8 @@ class SaveLogger(BufferedLogger):
         for name, blocks in self._blocks.items():
             steps = np.concatenate([steps for steps, _ in blocks]).astype(np.int64)
             columns = [
-                np.concatenate(parts) for parts in zip(*(each for _, each in blocks), strict=True)
+                np.concatenate(parts) if len(parts) > 1 else parts[0]
+                for parts in zip(*(each for _, each in blocks), strict=True)
             ]
             self._store.append(name, steps, columns)
         self._blocks.clear()

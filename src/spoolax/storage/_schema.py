@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 
 from .._jax.arrays import type_text
 from .._packing import Packing
+from .._ready import ReadyCopies, selected
 from .._rows import Rows, RowView, row_view
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
@@ -22,6 +22,8 @@ from ..loggers._protocol.view import SMALL, check_there, copied
 from ._store.dtypes import ColumnType, column_type_of
 from ._store.tables import TableSpec
 from ._store.trees import Json, leaf_names, leaves, structure_of
+
+SPARE_BYTES = 8 << 20  # Twice as much as is written at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +89,17 @@ class GroupView:
         self.spec = TableSpec(name, structure, columns, timed)
         self.nbytes = self.spec.row_bytes
         self._compiled = _compiled.get(self._view, None, _compile)
-        self._row: RowType | None = None
+        self._row: RowType = row
         self._is_on_host: bool | None = None
+        self._ready: ReadyCopies[None] = ReadyCopies()
+        self._spare: list[list[Any]] = []  # Large arrays of rows that have been written.
+        self._ready.learn(state, row.sources, row.packing, None)
 
     def take(self, state: Any, step: int) -> list[Any]:
-        """Copy a row on the device, small arrays packed into one."""
+        """Copy a row, small arrays packed into one: on the host if it is ready there, or else on
+        the device."""
+        if (ready := self._ready.take(state, self._spare)) is not None:
+            return ready[0]
         try:
             row, arrays = self._compiled(state)
         except RuntimeError:
@@ -108,6 +116,7 @@ class GroupView:
         self.check_type(row, step)
         if self._is_on_host is None:
             self._is_on_host = all(d.platform == "cpu" for x in arrays for d in x.devices())
+        self._ready.learn(state, row.sources, row.packing, None)
         if not self._is_on_host:  # Start the transfer now, so that the device can free them soon.
             for x in arrays:
                 x.copy_to_host_async()
@@ -125,13 +134,18 @@ class GroupView:
             self._check(row, step)
             self._row = row
 
-    def columns_of(self, blocks: Sequence[Sequence[Any]]) -> list[Any]:
-        """The columns of blocks of rows: arrays, or sequences of rows that are large."""
-        assert self._row is not None
-        words, *large = zip(*blocks, strict=True)
-        rows = [list(itertools.chain.from_iterable(column)) for column in large]
-        by_name = self._row.packing.unpack(np.concatenate(words), rows)
+    def columns_of(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """The columns of rows that `take` returned: arrays, or sequences of rows that are large."""
+        words, *large = zip(*rows, strict=True)
+        packing = self._row.packing
+        by_name = packing.unpack(packing.stack(words), large)
         return [by_name[rank] for rank in self._ranks]
+
+    def reuse(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Let rows that `take` will return have the memory of rows that have been written."""
+        room = max(0, SPARE_BYTES // max(1, self.nbytes) - len(self._spare))
+        on_host = [large for words, *large in rows if large and type(words) is bytes]
+        self._spare += on_host[:room]
 
     def _check(self, row: RowType, step: int) -> None:
         """Refuse a row that does not fit into the table."""
@@ -189,6 +203,7 @@ class RowType(NamedTuple):
     # In the order of the columns' names, so that the order of keys in dictionaries is all the same.
     types: tuple[ColumnType, ...]
     packing: Packing
+    sources: tuple[int, ...] | None  # Which leaves of the state they are, if they are.
 
 
 def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[Any]]]:
@@ -199,7 +214,9 @@ def _of_state(view: Callable[[], Any]) -> Callable[[Any], tuple[RowType, list[An
         by_name = zip(leaf_names(structure), leaves(tree, is_array), strict=True)
         values = [jnp.asarray(x) for _, x in sorted(by_name, key=lambda pair: pair[0])]
         packing = Packing.of(values, SMALL)
-        row = RowType(json.dumps(structure), tuple(map(column_type_of, values)), packing)
+        types = tuple(map(column_type_of, values))
+        sources = selected(values, jax.tree.leaves(state))
+        row = RowType(json.dumps(structure), types, packing, sources)
         return row, copied(packing, values)
 
     return of_state

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
-
-import numpy as np
 
 from .._logdict.logdict import LogDict
 from .._rows import InLoop, Rows, any_of, overrides
 from ..errors import LogValueError
 from ..loggers._protocol.paths import StrPath, run_path
 from ..loggers._protocol.runs import RunInfo
+from ..loggers._protocol.view import fetched, to_wait_for
 from ._buffered import BufferedLogger
 from ._reader import StorageReader
 from ._schema import GroupView, read_schema
@@ -72,8 +70,7 @@ class TrajectoryWriter(BufferedLogger):
         for group in self._groups:
             if self._store.row_count(group.name):
                 group.schedule.taken()
-        # Blocks of rows: their steps, and their arrays.
-        self._rows: dict[str, list[tuple[list[int], list[Any]]]]
+        self._rows: dict[str, list[tuple[int, Sequence[Any]]]]  # Their steps, and their arrays.
         self._rows = {group.name: [] for group in self._groups}
         return self
 
@@ -100,7 +97,7 @@ class TrajectoryWriter(BufferedLogger):
                         continue  # An entry of another `log` call, with other keys.
                     raise
                 group.schedule.taken()
-                self.send((group, (step, arrays)), group.nbytes, arrays)
+                self.send((group, (step, arrays)), group.nbytes, to_wait_for(arrays))
 
     def wants(self, step: int) -> bool:
         """Whether any group stores the step."""
@@ -133,19 +130,19 @@ class TrajectoryWriter(BufferedLogger):
         """Buffer a row, or several."""
         group, what = item
         if isinstance(what, Rows):
-            block, size = (what.steps, what.fetch()), what.nbytes
+            self._rows[group.name] += what.each()
+            self.count_buffered(what.nbytes)
         else:
             step, arrays = what
-            block, size = ([step], [np.asarray(x)[None] for x in arrays]), group.nbytes
-        self._rows[group.name].append(block)
-        self.count_buffered(size)
+            self._rows[group.name].append((step, fetched(arrays)))
+            self.count_buffered(group.nbytes)
 
     def write(self) -> None:
         """Write all rows that are buffered."""
         for group in self._groups:
-            blocks = self._rows[group.name]
-            if blocks:
-                steps, arrays = zip(*blocks, strict=True)
-                columns = group.columns_of(arrays)
-                self._store.append(group.name, list(itertools.chain(*steps)), columns)
-                blocks.clear()
+            rows = self._rows[group.name]
+            if rows:
+                steps, arrays = zip(*rows, strict=True)
+                self._store.append(group.name, steps, group.columns_of(arrays))
+                group.reuse(arrays)
+                rows.clear()

@@ -210,6 +210,8 @@ class Schedule:
     ) -> None:
         self.frequency = as_frequency(frequency)
         self._clock = clock
+        # Most frequencies depend on the step alone, and then there is nothing to remember.
+        self._remembers = type(self.frequency) not in (EveryNStep, Steps, LogSpaced)
         self._acted: dict[Any, tuple[int, float]] = {}
 
     @property
@@ -224,6 +226,8 @@ class Schedule:
 
     def due(self, step: int, keys: Any = None) -> bool:
         """Say whether to act at a step."""
+        if not self._remembers:
+            return self.frequency.due(step)
         acted, last = self._acted.get(keys, (0, -math.inf))
         return self.frequency.due(step, acted, self._clock() - last)
 
@@ -236,8 +240,9 @@ class Schedule:
 
     def taken(self, keys: Any = None) -> None:
         """Remember that the logger has acted."""
-        acted, _ = self._acted.get(keys, (0, 0.0))
-        self._acted[keys] = acted + 1, self._clock()
+        if self._remembers:
+            acted, _ = self._acted.get(keys, (0, 0.0))
+            self._acted[keys] = acted + 1, self._clock()
 
 
 class OncePerStep:

@@ -1,8 +1,8 @@
 """Take what is to be logged out of a state, as copies that outlive it.
 
-The user's `view` is compiled together with the copying, so that a `log` is one dispatch. Small
-arrays are packed into one, because the number of arrays is what costs time. A view that cannot be
-compiled is just called.
+The user's `view` is compiled together with the copying, so that a `log` is one dispatch; what is
+ready on the host needs none (see `_ready.py`). Small arrays are packed into one, because the number
+of arrays is what costs time. A view that cannot be compiled is just called.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._jax.arrays import are_concrete
 from ..._logdict.logdict import LogDict
 from ..._packing import Packing
+from ..._ready import ReadyCopies, selected
 from ..._weak_cache import WeakCache
 from ...errors import LogTypeError, LogValueError
 from .record import SCALARS, by_name, is_donated
@@ -31,37 +33,60 @@ class Contents(NamedTuple):
 
     names: tuple[str, ...]
     packing: Packing
+    sources: tuple[int, ...] | None = None  # Which leaves of the state they are, if they are.
 
-    def unpack(self, arrays: list[Any]) -> Values:
-        """Take the values out of the arrays. The arrays may have an axis of rows in front."""
-        if not arrays:
-            return {}
-        words, *large = arrays
-        values = zip(self.names, self.packing.unpack(words, large), strict=True)
-        return {name: value[()] if value.ndim == 0 else value for name, value in values}
+    def rows(self, words: Any, large: list[Any]) -> Values:
+        """Take the values out of the arrays of several copies, which have an axis in front."""
+        return dict(zip(self.names, self.packing.unpack(words, large), strict=True))
+
+    def read(self, words: Any, large: list[Any]) -> Values:
+        """Take the values out of the arrays of a copy."""
+        if type(words) is bytes:
+            words = np.frombuffer(words, np.uint32)
+        return dict(zip(self.names, self.packing.unpack_one(words, large), strict=True))
 
 
 class Copies(NamedTuple):
-    """Values that were copied on the device. Reading them waits for the device."""
+    """Copies of values, on the device or the host. Reading them waits for the device."""
 
     contents: Contents
-    arrays: list[Any]  # The words of the small ones, then the large ones. May be empty.
+    # The words of the small ones, then the large ones. May be empty. On the host, words are bytes.
+    arrays: list[Any]
     rest: Values  # What is not a JAX array.
     order: tuple[str, ...]
 
     @property
     def nbytes(self) -> int:
         """Their size."""
-        return sum(int(getattr(x, "nbytes", 8)) for x in (*self.arrays, *self.rest.values()))
+        rest = sum(int(getattr(x, "nbytes", 8)) for x in self.rest.values()) if self.rest else 0
+        return self.contents.packing.nbytes + rest
+
+    @property
+    def waits(self) -> list[Any]:
+        """The arrays that reading them waits for."""
+        return to_wait_for(self.arrays)
 
     def fetch(self) -> list[Any]:
         """Copy the arrays to the host, still packed."""
-        return [np.asarray(x) for x in self.arrays]
+        return fetched(self.arrays)
 
     def read(self) -> Values:
         """Copy the values to the host."""
-        values = {**self.rest, **self.contents.unpack(self.fetch())}
+        if not self.arrays:
+            return dict(self.rest)
+        words, *large = self.fetch()
+        values = self.contents.read(words, large) | self.rest
         return {name: values[name] for name in self.order}
+
+
+def to_wait_for(arrays: list[Any]) -> list[Any]:
+    """Which arrays of a copy have to be waited for: all of them, or none if it is on the host."""
+    return [] if arrays and type(arrays[0]) is bytes else arrays
+
+
+def fetched(arrays: list[Any]) -> list[Any]:
+    """Copy arrays to the host, except for those that are there."""
+    return [x if isinstance(x, (bytes, np.ndarray)) else np.asarray(x) for x in arrays]
 
 
 class View:
@@ -72,6 +97,8 @@ class View:
             raise LogTypeError(f"`{option}` is a function of the state, not {view!r}.")
         self._view = view
         self._compiled: Any = None if view is None else _compiled.get(view, None, _compile)
+        self._ready: ReadyCopies[Contents] = ReadyCopies()  # Of what it selects out of states.
+        self._ready_values: ReadyCopies[Contents] = ReadyCopies()  # Of values by name.
 
     @property
     def is_chosen(self) -> bool:
@@ -94,12 +121,19 @@ class View:
         return by_name(state if self._view is None else self._view(state))
 
     def copies(self, state: Any) -> Copies:
-        """Copies of the values. Arrays stay on their devices, so this does not wait for them."""
+        """Copies of the values. This does not wait for arrays: they stay on their devices, unless
+        they are ready on the host."""
+        if self._compiled is not None and (ready := self._ready.take(state, [])) is not None:
+            arrays, contents = ready
+            return Copies(contents, arrays, {}, contents.names)
+        if self._view is None and type(state) is dict:  # It may be the values by name.
+            ready = self._ready_values.take(state, [])
+            if ready is not None:
+                return Copies(ready[1], ready[0], {}, tuple(state))
         # Tracing would round a Python number.
-        if self._compiled is not None and _are_arrays(jax.tree.leaves(state)):
+        if self._compiled is not None and are_concrete(jax.tree.leaves(state)):
             try:
                 contents, arrays = self._compiled(state)
-                return Copies(contents, arrays, {}, contents.names)
             except RuntimeError:
                 check_there(state)
                 raise
@@ -108,7 +142,33 @@ class View:
                 # It reads numbers, or returns something other than arrays, or they are on several
                 # devices.
                 self._compiled = None
-        return _copies(self.of(state))
+            else:
+                self._ready.learn(state, contents.sources, contents.packing, contents)
+                return Copies(contents, arrays, {}, contents.names)
+        return self._copies(self.of(state))
+
+    def _copies(self, values: Values) -> Copies:
+        """Copy values of which some may not be JAX arrays, or which may be on several devices."""
+        arrays, rest, order = values, {}, tuple(values)
+        if not are_concrete(values.values()):
+            arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
+            others = {name: x for name, x in values.items() if name not in arrays}
+            rest = {n: x.copy() if isinstance(x, np.ndarray) else x for n, x in others.items()}
+        if not arrays:
+            return Copies(NOTHING, [], rest, order)
+        if (ready := self._ready_values.take(arrays, [])) is not None:
+            return Copies(ready[1], ready[0], rest, order)
+        try:
+            contents, copies = _pack(arrays)
+        except RuntimeError:
+            check_there(values)
+            raise
+        except ValueError:  # They are on several devices, or were donated to a program.
+            check_there(values)
+            packing = Packing.of(arrays.values(), small=-1)
+            contents, copies = Contents(tuple(arrays), packing), copied(packing, arrays.values())
+        self._ready_values.learn(arrays, contents.sources, contents.packing, contents)
+        return Copies(contents, copies, rest, order)
 
 
 def _compile(view: Callable[[], Any]) -> Any:
@@ -116,7 +176,7 @@ def _compile(view: Callable[[], Any]) -> Any:
         values = by_name(view()(state), traced=True)
         if not all(isinstance(x, jax.Array) for x in values.values()):
             raise TypeError("What is not an array may have another value next time.")
-        return _packed(values)
+        return _packed(values, jax.tree.leaves(state))
 
     return jax.jit(of_state)
 
@@ -131,34 +191,14 @@ def copied(packing: Packing, values: Iterable[Any]) -> list[Any]:
     return [words, *map(jnp.copy, large)]
 
 
-def _packed(values: Values) -> tuple[Contents, list[Any]]:
+def _packed(values: Values, leaves: Iterable[Any]) -> tuple[Contents, list[Any]]:
     packing = Packing.of(values.values(), SMALL)
-    return Contents(tuple(values), packing), copied(packing, values.values())
+    sources = selected(values.values(), leaves)
+    return Contents(tuple(values), packing, sources), copied(packing, values.values())
 
 
-_pack = jax.jit(_packed)
+_pack = jax.jit(lambda values: _packed(values, values.values()))
 NOTHING = Contents((), Packing.of((), SMALL))
-
-
-def _copies(values: Values) -> Copies:
-    """Copy values of which some are not JAX arrays, or which are on several devices."""
-    arrays, rest = values, {}
-    if not _are_arrays(list(values.values())):
-        arrays = {name: x for name, x in values.items() if isinstance(x, jax.Array)}
-        others = {name: x for name, x in values.items() if name not in arrays}
-        rest = {name: x.copy() if isinstance(x, np.ndarray) else x for name, x in others.items()}
-    if not arrays:
-        return Copies(NOTHING, [], rest, tuple(values))
-    try:
-        contents, copies = _pack(arrays)
-    except RuntimeError:
-        check_there(values)
-        raise
-    except ValueError:  # They are on several devices, or were donated to a program.
-        check_there(values)
-        packing = Packing.of(arrays.values(), small=-1)
-        contents, copies = Contents(tuple(arrays), packing), copied(packing, arrays.values())
-    return Copies(contents, copies, rest, tuple(values))
 
 
 def _are_numpy(values: Values) -> bool:
@@ -170,12 +210,6 @@ def _are_numpy(values: Values) -> bool:
 def _are_values(leaves: Iterable[Any]) -> bool:
     """Say whether these are arrays, numbers and strings, none of which is traced."""
     kinds = [kind for kind in set(map(type, leaves)) if not issubclass(kind, ON_HOST)]
-    return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
-
-
-def _are_arrays(leaves: list[Any]) -> bool:
-    # `isinstance` for each of them takes longer, as it goes through a metaclass.
-    kinds = set(map(type, leaves))
     return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
 
 

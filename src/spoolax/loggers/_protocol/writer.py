@@ -1,7 +1,7 @@
 """The base class of loggers that write something: they get values by name, on the worker thread.
 
-The thread of the user's loop only copies what is to be written, on the device, and hands it over,
-so it waits neither for the device nor for a disk.
+The thread of the user's loop only copies what is to be written, and hands it over, so it waits
+neither for the device nor for a disk.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class WritingLogger(Logger[Any]):
         else:
             copies = self._view.copies(state)
             record = make_record(state, dict.fromkeys(copies.order), step)
-            host.post(self._sink, (record, copies), copies.nbytes, copies.arrays)
+            host.post(self._sink, (record, copies), copies.nbytes, copies.waits)
 
     def __exit__(
         self,
@@ -111,7 +111,7 @@ class WritingLogger(Logger[Any]):
 
     def _receive_rows(self, rows: Rows) -> None:
         # One by one, as if each had been posted: `write` may fail for some of them.
-        values, one = rows.kind.unpack(rows.fetch()), Sink(self.write, owner=self)
+        values, one = rows.values(), Sink(self.write, owner=self)
         for row, step in enumerate(rows.steps):
             record = Record(step, {name: x[row] for name, x in values.items()}, time=rows.time)
             one.call(run_of(self._sink), record)

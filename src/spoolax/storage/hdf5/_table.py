@@ -16,7 +16,7 @@ from .._store.dtypes import ColumnType, column_type
 from .._store.tables import TableSpec
 from ._column import Column
 from ._file import PAGE, RESERVE, ROWS, TAILS
-from ._h5py import put_text
+from ._h5py import commit_count, put_text
 
 ROWS_IN_CHUNK = 1024  # Of scalars: a page, so that little of the last one is wasted.
 STEPS_IN_CHUNK = 1024  # They are compressed, because they are mostly regular.
@@ -93,8 +93,7 @@ class Table:
                 column.data.id.flush()
         self._step.append(steps, first)
         self.rows = first + len(steps)
-        self._rows[()] = self.rows
-        self._rows.id.flush()
+        commit_count(self._rows, self.rows)
 
     def finish(self) -> None:
         """Write what is still in tails, as no more rows will follow."""

@@ -22,6 +22,7 @@ from .._store.metadata import with_schema
 from .._store.tables import TableSpec
 from .._store.trees import Json
 from ._file import REASON_BYTES, RESERVE, STATUS, check_space, create, reserve, trim
+from ._h5py import commit_count
 from ._reader import HDF5Reader, HDF5TableReader, open_reader
 from ._table import Table, initial_size
 
@@ -79,7 +80,7 @@ class HDF5Writer:
     def set_steps_run(self, steps: int) -> None:
         """Record how many steps have run."""
         self._steps_run = steps
-        self._write_scalar("_ran", steps)
+        commit_count(self._scalars["_ran"], steps)
 
     def close(self, status: Status, reason: str = "") -> None:
         """Record how the run ended, and close the file."""
