@@ -31,6 +31,7 @@ ORDER = [
     "_walk",
     "_listen",
     "_spool",
+    "_tap/_reels",
     "_tap",
     "_watch",
     "loggers/_protocol",
