@@ -88,8 +88,8 @@ def test_lengths_that_are_no_multiple_of_the_block_are_complete(length, options,
 
 def test_a_reel_is_sent_before_it_is_overrun(blocks, monkeypatch):
     """Also in a program that would not call the host otherwise."""
-    monkeypatch.setattr("spoolax._tap.reel.MOST_ROWS", 10)
-    monkeypatch.setattr("spoolax._tap.reel.MOST_BYTES_OF_ALL", 0)
+    monkeypatch.setattr("spoolax._tap._reels.reel.MOST_ROWS", 10)
+    monkeypatch.setattr("spoolax._tap._reels.reel.MOST_BYTES_OF_ALL", 0)
 
     def nested(x):
         def inner(x, _):

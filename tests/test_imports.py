@@ -33,6 +33,7 @@ ORDER = [
     "_walk",
     "_listen",
     "_spool",
+    "_tap/_reels",
     "_tap",
     "_watch",
     "loggers/_protocol",

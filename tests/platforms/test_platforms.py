@@ -58,6 +58,12 @@ def while_loop(x):
     return lax.while_loop(lambda x: x.sum() < 1e6, body, x)
 
 
+def sharded(x):
+    mesh = jax.sharding.AbstractMesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("d")
+    return jax.shard_map(logged, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+
+
 def slope(x):
     return jax.grad(lambda x: logged(x).sum())(x)
 
@@ -68,6 +74,7 @@ PROGRAMS = {
     "while": while_loop,
     "vmap": jax.vmap(logged),
     "grad": slope,
+    "shard_map": sharded,
     "outside of loops": lambda x: spoolax.log({"x": x}) and x,
 }
 LISTENERS = {

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from .._log.entry import Entry, Meta, Node, length_of, size_of
+from .._log.entry import Meta
 from .._logdict.logdict import LogDict
 from .._logdict.origin import Origin
-from .reel import Group, KeyData, ReelRows
+from ._reels.gather import Arrived
+from ._reels.pieces import Piece, by_name
+from ._reels.reel import KeyData
 from .runs import Run
 from .sinks import Sink
 
@@ -22,42 +24,24 @@ from .sinks import Sink
 FEW, MANY = 8, 256
 
 
-class Part(NamedTuple):
-    """Rows of a group."""
-
-    group: Group
-    rows: ReelRows
-    # If they are counted, the number and the iteration of the first of them.
-    number: int = 0
-    iteration: int = 0
-
-
-class Piece(NamedTuple):
-    """What one `log` call of the program logged, entry by entry in the order of `order`."""
-
-    path: str
-    meta: Meta
-    order: np.ndarray[Any, Any]
-    iterations: np.ndarray[Any, Any]
-    data: dict[str, Any]
-    steps: dict[str, Any]
-    mask: Any  # None: they happened in all lanes.
-
-
-def count_entries(parts: Sequence[Part], wanted: Callable[[Meta], str | None]) -> int:
+def count_entries(parts: Sequence[Arrived], wanted: Callable[[Meta], str | None]) -> int:
     """Count the entries that a sink would have received."""
-    pieces = (piece for part in parts for piece in _pieces(part))
+    pieces = (piece for part in parts for piece in part.pieces())
     return sum(len(piece.order) for piece in pieces if wanted(piece.meta) is not None)
 
 
 def deliver(
-    parts: Sequence[Part], run: Run, sink: Sink, wanted: Callable[[Meta], str | None], when: float
+    parts: Sequence[Arrived],
+    run: Run,
+    sink: Sink,
+    wanted: Callable[[Meta], str | None],
+    when: float,
 ) -> Iterator[None]:
     """Call the sink's callback, and yield after each call.
 
     `wanted` says whether the sink wants an entry, and which prefix its keys get.
     """
-    pieces = [piece for part in parts for piece in _pieces(part)]
+    pieces = [piece for part in parts for piece in part.pieces()]
     mine = [
         piece._replace(data={prefix + key: value for key, value in piece.data.items()})
         for piece in pieces
@@ -69,78 +53,6 @@ def deliver(
             return
         sink.call(run, logs)
         yield
-
-
-def _pieces(part: Part) -> list[Piece]:
-    """Take the rows of a group apart, by `log` call."""
-    header, nodes = part.group.layout.unpack(part.rows)
-    if part.group.counted:
-        count = np.arange(len(part.rows.words), dtype=np.int32)
-        header = np.stack([count + part.number, count + part.iteration], 1)
-    # Rows are ordered by their number, and what is in a row as in `nodes`.
-    order = header[:, 0].astype(np.int64) << 32
-    pieces: list[Piece] = []
-    _walk(nodes, part.group.path, order, header[:, 1:], pieces)
-    return pieces
-
-
-def _walk(
-    nodes: Sequence[Node],
-    path: tuple[str, ...],
-    order: np.ndarray[Any, Any],
-    iterations: np.ndarray[Any, Any],
-    pieces: list[Piece],
-) -> None:
-    """Add the pieces of nodes. `order` and `iterations` have an axis of rows, and one per loop."""
-    start, depth = 0, order.ndim - 1
-    for node in nodes:
-        if isinstance(node, Entry):
-            pieces.append(_piece(node, path, order + start, iterations))
-        else:
-            length = length_of(node, depth)
-            size = size_of(node, depth) // length if length else 0
-            count = np.arange(length)
-            deeper = np.broadcast_to(
-                iterations[..., None, :], (*order.shape, length, iterations.shape[-1])
-            )
-            number = np.broadcast_to(count[:, None], (*deeper.shape[:-1], 1))
-            _walk(
-                node.body,
-                (*path, node.label.name.rpartition(":")[2]),
-                order[..., None] + start + size * count,
-                np.concatenate([deeper, number], -1),
-                pieces,
-            )
-        start += size_of(node, depth)
-
-
-def _piece(
-    entry: Entry,
-    path: tuple[str, ...],
-    order: np.ndarray[Any, Any],
-    iterations: np.ndarray[Any, Any],
-) -> Piece:
-    axes, total = order.ndim, order.size
-
-    def flat(x: Any) -> Any:
-        return x.reshape(total, *x.shape[axes:])
-
-    entry = jax.tree.map(flat, entry)
-    order, iterations = order.reshape(total), iterations.reshape(total, iterations.shape[-1])
-    data, steps, mask = entry.data, entry.steps, entry.mask
-    if mask is not None:
-        happened = mask.any(tuple(range(1, mask.ndim)))
-        if not happened.all():
-            order, iterations, mask = order[happened], iterations[happened], mask[happened]
-            data, steps = (_by_name(lambda x: x[happened], each) for each in (data, steps))
-        if mask.all():
-            mask = None
-    return Piece("/".join(path), entry.meta, order, iterations, data, steps, mask)
-
-
-def _by_name(change: Callable[..., Any], *values: dict[str, Any]) -> dict[str, Any]:
-    """Apply a function to arrays by name, in the order in which they were logged."""
-    return {name: jax.tree.map(change, *(each[name] for each in values)) for name in values[0]}
 
 
 def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
@@ -184,8 +96,8 @@ def _part(piece: Piece, rows: np.ndarray[Any, Any]) -> Piece:
     return piece._replace(
         order=cut(piece.order),
         iterations=cut(piece.iterations),
-        data=_by_name(cut, piece.data),
-        steps=_by_name(cut, piece.steps),
+        data=by_name(cut, piece.data),
+        steps=by_name(cut, piece.steps),
         mask=None if piece.mask is None else cut(piece.mask),
     )
 
@@ -300,8 +212,8 @@ def _merged(pieces: Sequence[Piece]) -> Piece:
             return KeyData(np.concatenate([x.data for x in xs])[sort], xs[0].dtype)
         return np.concatenate(xs)[sort]
 
-    data = _by_name(join, *(piece.data for piece in pieces))
-    steps = _by_name(join, *(piece.steps for piece in pieces))
+    data = by_name(join, *(piece.data for piece in pieces))
+    steps = by_name(join, *(piece.steps for piece in pieces))
     path = {piece.path for piece in pieces}
     depth = max(piece.iterations.shape[1] for piece in pieces)
     iterations = np.concatenate(
@@ -322,7 +234,7 @@ def _stack(piece: Piece, run: Run, when: float) -> LogDict:
         return x.key() if isinstance(x, KeyData) else np.ascontiguousarray(x)
 
     lanes, keys = len(piece.meta.lanes), tuple(piece.data)
-    data, steps = _by_name(whole, piece.data), _by_name(whole, piece.steps)
+    data, steps = by_name(whole, piece.data), by_name(whole, piece.steps)
     logs = LogDict(
         data,
         steps={name: dict.fromkeys(keys, at) for name, at in steps.items()},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,11 +17,13 @@ import jax
 import numpy as np
 
 from ..errors import StopRun
-from .deliver import Part, count_entries, deliver
+from ._reels.gather import Arrived, ShardGroup, arrived, wrapped
+from ._reels.pieces import Part
+from ._reels.reel import Group, ReelRows
+from .deliver import count_entries, deliver
 from .host import host
 from .lines import Chunk
 from .pace import Pace
-from .reel import Group, ReelRows
 from .runs import Embedded, Run
 from .sinks import Sink, reports
 
@@ -36,15 +37,22 @@ class Asked(NamedTuple):
     loop: str
     pauses: bool  # Then the first numbers are where the chunk began, and where it is now.
     numbers: int  # Arrays of numbers.
-    groups: Sequence[Group]
+    groups: Sequence[Group | ShardGroup]
     last: Group | None  # A row that is in no reel.
+    between: bool  # Inside `shard_map`: between calls that all devices make.
+
+    def read(self, given: Iterator[Any]) -> tuple[tuple[int, int] | None, list[int]]:
+        """Take the numbers from what a call has: where the chunk began and ended, and the rest."""
+        some = itertools.islice(given, self.numbers)
+        numbers = [number for x in some for number in x.ravel().tolist()]
+        return ((numbers[0], numbers[1]), numbers[2:]) if self.pauses else (None, numbers)
 
 
 class Receiver:
     """Takes what a program hands over for its taps, and answers how long its next chunk may be."""
 
     def __init__(self, taps: Sequence[Tap], pace: Pace, part: Embedded | None) -> None:
-        self._taps, self.pace, self._part = taps, pace, part
+        self.taps, self.pace, self.part = taps, pace, part
         # Programs with the same pace may have other loops, if they differ in more than shapes.
         self.places: dict[str, int] = {}
         self.absolute: frozenset[str] = frozenset()  # Loops whose limits are iterations.
@@ -52,50 +60,68 @@ class Receiver:
     def __call__(self, asked: Asked, is_alone: bool, orders: Any, *given: Any) -> Any:
         if orders[0] < 0:
             return orders  # It was told to stop. What it logs since then did not happen.
-        loop = asked.loop
         rest = iter(given)
-        numbers = [n for x in itertools.islice(rest, asked.numbers) for n in x.ravel().tolist()]
-        first, now, *numbers = numbers if asked.pauses else (0, 0, *numbers)
-        run = host.run(int(orders[0]), self._part)
-        elapsed, when = run.arrived(loop), time.time()
-        parts = _parts(asked.groups, iter(numbers), rest)
+        pause, numbers = asked.read(rest)
+        run = self.run(orders)
+        elapsed = run.arrived(asked.loop)
+        parts = arrived(asked.groups, iter(numbers), rest)
         if asked.last is not None:
             words, *large = (x[None] for x in rest)
             parts.append(Part(asked.last, ReelRows(words, tuple(large))))
-        latency = math.inf
+        self.put(parts, run, time.time())
+        orders = self.answer(run, asked.loop, is_alone, orders, pause, elapsed)
+        run.goes_on(asked.loop)
+        return orders
+
+    def run(self, orders: Any) -> Run:
+        """Find the run that calls."""
+        return host.run(int(orders[0]), self.part)
+
+    def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:
+        """Queue what has arrived."""
         for tap, sink in self._sinks(run):
-            latency = min(latency, sink.latency)
             self._put(parts, run, tap, sink, when)
+
+    def answer(
+        self,
+        run: Run,
+        loop: str,
+        is_alone: bool,
+        orders: Any,
+        pause: tuple[int, int] | None,
+        elapsed: float | None,
+    ) -> Any:
+        """What to answer a loop that may have paused, after a chunk from one iteration to another.
+
+        That took `elapsed` seconds.
+        """
         answer = run.answer(is_alone)
         if is_alone and answer < 0:
             assert run.stop is not None
             raise run.stop  # At once: nothing is computed any more from what loops had by then.
-        run.goes_on(loop)
         orders = orders.copy()
         # It has not ended before anybody could see that, so nothing may wait for the end any more.
         orders[:2] = answer, 1
-        if asked.pauses:
-            place, absolute = self.places[loop], loop in self.absolute
-            limit = _wrapped(int(orders[place]) - first) if absolute else int(orders[place])
+        if pause is not None:
+            (first, now), place, absolute = pause, self.places[loop], loop in self.absolute
+            limit = wrapped(int(orders[place]) - first) if absolute else int(orders[place])
             if now != first and elapsed is not None:
-                limit = self.pace.next(loop, limit, _wrapped(now - first), elapsed, latency)
-            orders[place] = _wrapped(now + limit) if absolute else limit
+                latency = min(sink.latency for _, sink in self._sinks(run))
+                limit = self.pace.next(loop, limit, wrapped(now - first), elapsed, latency)
+            orders[place] = wrapped(now + limit) if absolute else limit
         return orders
 
     def _sinks(self, run: Run) -> Iterator[tuple[Tap, Sink]]:
-        for tap in self._taps:
+        for tap in self.taps:
             sink = tap.sink or run.sink
             assert sink is not None
             yield tap, sink
 
-    def _put(self, parts: Sequence[Part], run: Run, tap: Tap, sink: Sink, when: float) -> None:
+    def _put(self, parts: Sequence[Arrived], run: Run, tap: Tap, sink: Sink, when: float) -> None:
         mine = [part for part in parts if tap in part.group.listeners]
         if not mine:
             return
-        number = size = 0
-        for group, rows, *_ in mine:
-            number += len(rows.words) * group.entries
-            size += rows.words.nbytes + sum(x.nbytes for x in rows.large)
+        number, size = sum(part.entries for part in mine), sum(part.size for part in mine)
         wanted = _wanted(tap)
         due = time.perf_counter() + sink.latency / 2
         chunk = Chunk(run, sink, deliver(mine, run, sink, wanted, when), size, number, due)
@@ -112,18 +138,13 @@ class Receiver:
                 rows.put(tap, sink)
 
 
-def _wrapped(number: int) -> int:
-    """A number as 32 bits have it: loops may make more iterations than that."""
-    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
 class Handover:
     """What is known, before a program runs, of what it returns for us."""
 
-    def __init__(self, receiver: Receiver, groups: tuple[Group, ...]) -> None:
+    def __init__(self, receiver: Receiver, groups: tuple[Group | ShardGroup, ...]) -> None:
         self.receiver, self.groups = receiver, groups
         self.listeners = frozenset(tap for group in groups for tap in group.listeners)
-        self.size = sum(group.capacity * group.layout.row_bytes for group in groups)
+        self.size = sum(group.size for group in groups)
         self.is_new = True  # The first run takes longer, for the program is compiled then.
 
 
@@ -148,7 +169,7 @@ class _Left:
         self._when = 0.0
 
     @functools.cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Arrived]:
         tail, groups = self._tail, self._tail.handover.groups
         run, self._when = self._run, time.time()
         try:
@@ -158,7 +179,7 @@ class _Left:
         finally:
             host.runs.ended(run)
         rest = iter(numbers)
-        parts = _parts(groups, rest, map(np.asarray, tail.arrays))
+        parts = arrived(groups, rest, map(np.asarray, tail.arrays))
         if self._is_timed:
             assert run.begun is not None
             totals = dict(zip(tail.handover.receiver.places, rest, strict=True))
@@ -169,7 +190,7 @@ class _Left:
         waits: collections.deque[Sequence[Any]] = collections.deque([[self._tail.numbers]])
         wanted = _wanted(tap)
 
-        def read() -> list[Part]:
+        def read() -> list[Arrived]:
             waits.clear()
             return [part for part in self.parts if tap in part.group.listeners]
 
@@ -186,19 +207,6 @@ class _Left:
         if not host.put(chunk, sink.overflow, wait=host.is_alone):
             chunk.deliver = drop_all()  # How many there are is known at the end.
             host.put(chunk, "keep")
-
-
-def _parts(groups: Sequence[Group], numbers: Iterator[int], arrays: Iterator[Any]) -> list[Part]:
-    """Take the rows out of reels. For each, there are some numbers, and then its arrays."""
-    parts = []
-    for group in groups:
-        count, iteration, number = next(numbers), 0, 0
-        if group.counted:
-            iteration, count, number = count, _wrapped(next(numbers) - count), next(numbers)
-        words, *large = (next(arrays) for _ in range(1 + group.layout.large))
-        if count:
-            parts.append(Part(group, group.layout.taken(count, words, large), number, iteration))
-    return parts
 
 
 def _wanted(tap: Tap) -> Callable[[Any], str | None]:

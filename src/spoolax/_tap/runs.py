@@ -36,6 +36,9 @@ class Run:
         self.begun = None if sink is None else time.perf_counter()
         self.ended: float | None = None  # Not known before somebody looks.
         self._paused: dict[str, float] = {}
+        self.gatherings: dict[
+            Any, Any
+        ] = {}  # What not all devices of a `shard_map` have handed over.
 
     @functools.cached_property
     def interruptible(self) -> interruptible:
@@ -167,6 +170,8 @@ class Runs:
         """A program has ended, or was not even started."""
         with self._lock:
             self._registered.pop(run.number, None)
+        for gathering in run.gatherings.values():
+            gathering.ended()
 
     def abandoned(self, run: Run) -> None:
         """Nobody waits for a program any more, which may still run, or not even have begun."""

@@ -37,8 +37,9 @@ from .._walk.survey import survey
 from .pace import Pace
 from .receive import Receiver, Tail, raise_stop
 from .runs import Embedded, execute
+from .shards import WithShards
 from .sinks import Sink
-from .streaming import Streaming, wanted_by
+from .streaming import wanted_by
 from .urgent import is_rare
 
 
@@ -53,7 +54,9 @@ class Tap:
         """Stream what taps have claimed in a part of a larger program."""
         part, pace = Embedded(), Pace()
         begin = pace.begin(0, 0.0)
-        outs, tail = stream(jaxpr, *once(survey(jaxpr)), args, None, begin, pace, part)
+        outs, tail = stream(
+            jaxpr, *once(survey(jaxpr, unbounded=True)), args, None, begin, pace, part
+        )
         # What stopped it can be raised only if it fails, once no device waits for another.
         run, _ = lax.optimization_barrier((tail.numbers[0], outs))
         lax.cond(run < 0, lambda: tell_host(raise_stop, run, part, execute), lambda: None)
@@ -89,7 +92,7 @@ def stream(
     receiver = Receiver([tap for tap, _ in listeners], pace, part)
     # One process is called for all of them, and only that one could have what others return.
     returns = part is None and jax.process_count() == 1
-    meaning = Streaming(listeners, tap, repeated, receiver, returns)
+    meaning = WithShards(listeners, tap, repeated, receiver, returns)
     meaning.rehearse(jaxpr, args)
     pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())

@@ -15,14 +15,15 @@ from typing import Any
 import jax
 
 from .._jax import arrays
-from .._jax.primitives import Jaxpr
+from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.programs import Program
 from .._listen.selection import left_over
 from .._listen.silence import warn_of_silence
 from .._log.entry import Entry, Nodes, map_entries, restrict, with_steps
 from .._log.primitive import emit
+from .._walk.counts import running_loops
 from .._walk.interpret import interpret
-from .._walk.meaning import Meaning, State
+from .._walk.meaning import Shards, State
 from .._walk.places import Where
 from .._walk.repetitions import once
 from .._walk.survey import survey
@@ -47,7 +48,7 @@ class Streamed(Program):
             self.extra = len(self.steps)
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        found, repeated = once(survey(closed))
+        found, repeated = once(survey(closed, unbounded=True))
         if self.warns:
             nodes = (nodes for nodes, _ in found)
             warn_of_silence(self.function, closed, nodes, self._tap.options)
@@ -126,7 +127,7 @@ class Streamed(Program):
 _current = jax.make_user_context(default_value=None)
 
 
-class _Claiming(Meaning):
+class _Claiming(Shards):
     """Leaves entries where they are, claimed by a tap.
 
     The state is the values of the steps that they get besides their own.
@@ -151,3 +152,18 @@ class _Claiming(Meaning):
         rest = restrict(nodes, lambda key, entry: not options.selects(key, entry))
         emit(map_entries(claim, mine) + left_over(rest, options))
         return (), state
+
+    def in_shards(self, eqn: JaxprEqn, where: Where) -> Shards | None:
+        return self if running_loops(eqn) else None  # They stay where they are, to be live.
+
+    def given(self, state: State, where: Where) -> tuple[State, Any]:
+        return state, state
+
+    def begin(self, given: Any) -> State:
+        return given
+
+    def end(self, state: State) -> tuple[Any, Any]:
+        return (), ()
+
+    def returned(self, state: State, common: Any, own: Any) -> State:
+        return state

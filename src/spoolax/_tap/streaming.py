@@ -24,9 +24,10 @@ from .._walk.interpret import interpret
 from .._walk.labels import placed
 from .._walk.meaning import MOST_UNROLLED, Body, Meaning, PassOn
 from .._walk.places import Where
+from ._reels.gather import ShardGroup
+from ._reels.reel import MOST_BYTES, Group, Reel
 from .pace import entered_once, places
 from .receive import Asked, Handover, Receiver, Tail
-from .reel import MOST_BYTES, Group, Reel
 from .urgent import Alarms, is_urgent, sends
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class Streaming(Meaning):
         self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
         self._receiver, self._returns = receiver, returns
         self._groups: dict[str, Group] = {}  # In program order.
-        self._loops: list[str] = []  # Those that have reels.
+        self._left: dict[str, ShardGroup] = {}  # What each `shard_map` may leave.
+        self._loops: list[str] = []  # Those that have reels, on any device.
         self._sending: set[str] = set()  # Loops that send amid iterations.
         self._noting: dict[str, Where] = {}  # Those in which an alarm may go off,
         self._rigid: set[str] = set()  # and those that send more, so they cannot be repeated.
@@ -85,6 +87,13 @@ class Streaming(Meaning):
 
         self.rehearses = True
         jax.eval_shape(run, *args)
+        self._rehearsed()
+        self._receiver.places = self._receiver.pace.places = places(self._loops)
+        if not self._in_blocks:
+            self._receiver.absolute = entered_once(self._receiver.places)
+
+    def _rehearsed(self) -> None:
+        """Now it is known which reels there will be."""
         self.rehearses = False
         loops = [_unit(group.path) for group in self._groups.values()] + list(self._sending) * 2
         share = MOST_BYTES // max(1, len(self._groups))
@@ -93,14 +102,11 @@ class Streaming(Meaning):
             counted = group.counted and loops.count(_unit(group.path)) == 1
             self._groups[name] = Group(group.nodes, group.path, group.most, counted, share)
         paths = (path for group in self._groups.values() for path in _prefixes(group.path))
-        self._loops = list(dict.fromkeys(paths))
+        self._loops = list(dict.fromkeys([*paths, *self._loops]))
         for group in self._groups.values():
             self._rigid.update(_prefixes(group.path[:-1]))
         for where in self._noting.values():  # An alarm sends all reels of its unit.
             self._rigid.update(_loops(where)[:-1] if self._unit(where) else [])
-        self._receiver.places = self._receiver.pace.places = places(self._loops)
-        if not self._in_blocks:
-            self._receiver.absolute = entered_once(self._receiver.places)
 
     def start(self, begin: Any) -> StreamState:
         """The state to begin with."""
@@ -130,9 +136,9 @@ class Streaming(Meaning):
 
     def tail(self, state: StreamState) -> Tail:
         """What is left to hand over."""
-        names = list(self._groups) if self._returns else []
+        names = [*self._groups, *self._left] if self._returns else []
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
-        groups = tuple(self._groups[name] for name in names)
+        groups = tuple(map(self._group_of, names))
         buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         return Tail(
             jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
@@ -187,7 +193,7 @@ class Streaming(Meaning):
         self, state: StreamState, where: Where, nodes: Nodes, wanted: Any, sure: bool
     ) -> StreamState:
         """Write a row into the reel of this place."""
-        name = _name(where)
+        name = name_of(where)
         if self.rehearses:
             self._groups[name] = _group(nodes, where, counted=sure)
             return state
@@ -352,6 +358,9 @@ class Streaming(Meaning):
         made, state = self._windowed(state, lambda tap, windows, its: windows.left(its, where))
         return self._send(state, where, made)
 
+    def _group_of(self, name: str) -> Group | ShardGroup:
+        return self._left[name] if name in self._left else self._groups[name]
+
     def _own(self, where: Where) -> list[tuple[str, Group]]:
         path = tuple(map(str, where.path))
         return [(name, group) for name, group in self._groups.items() if group.path == path]
@@ -450,7 +459,7 @@ class Streaming(Meaning):
 
         def call(state: StreamState) -> StreamState:
             if waits:
-                return self._call(state, where, [_name(where)])
+                return self._call(state, where, [name_of(where)])
             return self._call(self._earlier_sent(state, where), where, nodes=nodes)
 
         if waits:
@@ -463,9 +472,10 @@ class Streaming(Meaning):
     def _earlier_sent(self, state: StreamState, where: Where) -> StreamState:
         """Send what is in reels of other places, which has waited for the end so far."""
         mine = self._unit(where) if where.path else []
-        others = [name for name in state.reels if name not in mine]
-        if mine:
-            others = others[: list(state.reels).index(mine[0])]
+        others = list(self._groups)
+        if mine:  # It sends its own, and those after it are empty.
+            others = others[: others.index(mine[0])]
+        others += [name for name in self._left if name in state.reels]
         if not self._returns or not others:
             return state
         waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in others])
@@ -499,6 +509,7 @@ class Streaming(Meaning):
         names: Sequence[str] | None = None,
         nodes: Nodes = (),
         first: Any = None,
+        between: bool = False,
     ) -> StreamState:
         """Call the host, with some reels: those of the loop that we are in, if not told otherwise.
 
@@ -510,17 +521,17 @@ class Streaming(Meaning):
         is_all = len(names) == len(state.reels) or mine
         loop, zero = str(where), jnp.int32(0)
         pause = [] if first is None else [first, state.iterations[loop]]
-        question = [*pause, *self._numbers(state, names)]
+        question = [*pause, *self._caller(), *self._numbers(state, names)]
         buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         last = None
         if nodes:
             last = _group(nodes, where, False)
             words, large = last.layout.pack(self._header(state, where), nodes)
             buffers += [words, *large]
-        groups = [self._groups[name] for name in names]
+        groups = [self._group_of(name) for name in names]
         if len(question) > FEW_NUMBERS:
             question = [jnp.stack(question)]
-        asked = Asked(loop, bool(pause), len(question), groups, last)
+        asked = Asked(loop, bool(pause), len(question), groups, last, between)
         receive = functools.partial(self._receiver, asked)
         orders = host_call(receive, state.orders, *question, *buffers)
         empty = {name: state.reels[name]._replace(count=zero) for name in names}
@@ -532,6 +543,10 @@ class Streaming(Meaning):
             since={**state.since, **{name: self._made(state, name) for name in counted}},
         )
         return state._replace(rows=zero) if is_all else state
+
+    def _caller(self) -> list[Any]:
+        """Which device calls the host, if there are several that do."""
+        return []
 
 
 def wanted_by(nodes: Nodes, tap: Tap, outermost: bool) -> Nodes:
@@ -556,7 +571,7 @@ def _group(nodes: Nodes, where: Where, counted: bool) -> Group:
     return Group(jax.tree.map(jax.typeof, nodes), tuple(map(str, where.path)), most, counted)
 
 
-def _name(where: Where) -> str:
+def name_of(where: Where) -> str:
     """What the reel of a place is known by."""
     return f"{where}@{'.'.join(map(str, where.spot))}"
 

@@ -71,7 +71,7 @@ def _scan(
             return before[0], after[1]  # Outputs will be written again, as they are.
 
         loop = _Loop(more, step, ran, rewound, program, _unrolled(scan))
-        carry = init, [arrays.zeros(var.aval) for var in eqn.outvars[n_carry:]]
+        carry = init, [arrays.stand_in(var.aval) for var in eqn.outvars[n_carry:]]
         size = meaning.block_size(scan, inside)
         if size:
             carry, state = _in_blocks(loop, carry, state, meaning, inside, length, size)
@@ -177,6 +177,7 @@ def _in_chunks(
             return _rewound(loop, before, (carry, state), meaning, inside)
 
         carry, state = lax.while_loop(more, iterate, tuple(before))
+        first = meaning.began(state, inside, first)  # All that follows is about that.
         paused = pauses(state)
         if notes:
             last = meaning.iteration(state, inside)  # It is what was noted, if anything was.

@@ -73,6 +73,8 @@ loops = Count(is_loop)
 # Not by their effects: some constructs, such as `custom_linear_solve`, do not pass those on.
 logs = Count(lambda eqn: eqn.primitive is log_p)
 logging_loops = Count(_logs_a_loop)
+running_loops = Count(lambda eqn: is_loop(eqn) and logs(eqn))  # Not those that have ended.
+logging_whiles = Count(lambda eqn: eqn.primitive is while_p and logs(eqn))
 marks = Count(lambda eqn: eqn.primitive is mark_p)
 claimed_logs = Count(_is_claimed)
 trace_filtered_if(lambda: listening.value, logs.within)

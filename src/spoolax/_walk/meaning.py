@@ -125,6 +125,14 @@ class Meaning:
         """
         raise NotImplementedError
 
+    def began(self, state: State, where: Where, first: Any) -> Any:
+        """The iteration with which a chunk began that is over: `first` on our own device.
+
+        It may be another one, for the chunk to have as many iterations as on any device.
+        """
+        del state, where
+        return first
+
     def block_size(self, scan: Scan, where: Where) -> int | None:
         """How many iterations of the loop `where` are to run without a pause, if not in chunks.
 
@@ -168,6 +176,34 @@ class Meaning:
         del eqn
         return False
 
+    def in_shards(self, eqn: JaxprEqn, where: Where) -> Shards | None:
+        """The meaning to use inside a `shard_map`, if entries are not to come out of it."""
+        del eqn, where
+        return None
+
+
+class Shards(Meaning):
+    """A meaning inside a `shard_map`, with a state of its own on each device."""
+
+    def given(self, state: State, where: Where) -> tuple[State, Any]:
+        """The state around, and what all devices are given of it."""
+        raise NotImplementedError
+
+    def begin(self, given: Any) -> State:
+        """The state of a device to begin with."""
+        raise NotImplementedError
+
+    def end(self, state: State) -> tuple[Any, Any]:
+        """What a device returns: what is the same on all, and what is its own.
+
+        The arrays of the latter have a leading axis, along which those of all devices are joined.
+        """
+        raise NotImplementedError
+
+    def returned(self, state: State, common: Any, own: Any) -> State:
+        """The state around, after all devices have returned."""
+        raise NotImplementedError
+
 
 class Silent(Meaning):
     """Drops every entry."""
@@ -203,7 +239,8 @@ class Collect(Meaning):
             raise UnsupportedError(
                 f"Cannot log {keys} from a `jax.lax.while_loop` inside `jax.shard_map`: the "
                 "number of entries is unknown, and may differ from device to device. Use "
-                "`jax.lax.scan` or `fori_loop` with a fixed length there, or carry the value out "
-                "of the `shard_map` and log it outside."
+                "`spoolax.tap` without `interval` and `reduce`, around a `shard_map` that is in no "
+                "loop, branch or cond_fun; or `jax.lax.scan` or `fori_loop` with a fixed length; "
+                "or carry the value out of the `shard_map` and log it outside."
             )
         return relabelled(nodes, where), state

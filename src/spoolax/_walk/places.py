@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 from .._jax import tracing
 from .._jax.anatomy import Cond, Scan, While, anatomy
+from .._jax.arrays import varying_axes
 from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
 from .counts import loops
 
@@ -31,6 +33,8 @@ class Where:
     ordinal: int = 0
     conditional: bool = False
     passes: str = ""  # The passes of derivatives that we are in, as `tracing.passes` has them.
+    # Inside `shard_map`: the axes of the mesh along which only some devices may be here.
+    varies: frozenset[str] = frozenset()
     # The equations that we are in, by number. It tells apart places between the same two loops.
     spot: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
@@ -49,6 +53,10 @@ class Where:
     def after(self, eqns: Iterable[JaxprEqn]) -> Where:
         more = sum(map(loops, eqns))
         return dataclasses.replace(self, ordinal=self.ordinal + more) if more else self
+
+    def decided_by(self, value: Any) -> Where:
+        """The place of what runs if a value of the program says so."""
+        return dataclasses.replace(self, varies=self.varies | varying_axes(value.aval))
 
     @property
     def in_test(self) -> bool:
@@ -72,9 +80,9 @@ def programs_at(eqn: JaxprEqn, where: Where) -> list[tuple[Jaxpr, Where]]:
     if isinstance(found, Scan):
         where = where.enter("scan", found.length)
     elif isinstance(found, While):
-        where = where.enter("while", None)
+        where = where.enter("while", None).decided_by(open_jaxpr(found.programs[0])[0].outvars[0])
     elif isinstance(found, Cond):
-        where = dataclasses.replace(where, conditional=True)
+        where = dataclasses.replace(where, conditional=True).decided_by(eqn.invars[0])
     placed = []
     for number, program in enumerate(found.programs):
         placed.append((program, where.at(number) if numbered else where))

@@ -32,15 +32,30 @@ def _shard_map(
     inside = dataclasses.replace(where, path=())  # A loop around it runs alike on all devices.
     collect = Collect(meaning.repeated)
 
-    def mapped(body: Callable[..., Any], out_specs: Any) -> Any:
+    def mapped(body: Callable[..., Any], out_specs: Any, *given: Any) -> Any:
+        everywhere = (jax.sharding.PartitionSpec(),) * len(given)
         return jax.shard_map(
             body,
             mesh=mesh,
-            in_specs=construct.in_specs,
+            in_specs=(*construct.in_specs, *everywhere),
             out_specs=out_specs,
             axis_names=construct.axes,
             check_vma=check_vma,
-        )(*invals)
+        )(*invals, *given)
+
+    shards = meaning.in_shards(eqn, where)
+    if shards is not None:
+
+        def shard(*args: Any) -> Any:
+            start = shards.begin(args[-1])
+            outs, state, nodes = interpret(construct.programs[0], args[:-1], start, shards, inside)
+            assert not nodes, "nothing comes out"
+            return outs, *shards.end(state)
+
+        state, given = shards.given(state, where)
+        specs = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(mesh.axis_names)
+        outs, common, own = mapped(shard, (list(construct.out_specs), *specs), given)
+        return outs, shards.returned(state, common, own), ()
 
     def varying(value: Any) -> frozenset[str]:
         if check_vma:
@@ -64,7 +79,7 @@ def _shard_map(
             return _Placed(jnp.expand_dims(leaf, front), (*(None,) * front, names))
 
         lanes = (math.prod(mesh.shape[name] for name in names), *entry.meta.lanes)
-        meta = dataclasses.replace(entry.meta, lanes=lanes, devices=_devices(mesh, names))
+        meta = dataclasses.replace(entry.meta, lanes=lanes, devices=devices_along(mesh, names))
         return jax.tree.map(widen, entry).replace(meta=meta)  # type: ignore[no-any-return]
 
     # The entries are known once the body has been traced; only then can it be said where each of
@@ -87,9 +102,9 @@ def _shard_map(
     return outs, state, nodes
 
 
-def _devices(mesh: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+def devices_along(mesh: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """The devices along some axes of a mesh: the first ones, if others hold the same values."""
-    if not hasattr(mesh, "devices"):
+    if not isinstance(mesh, jax.sharding.Mesh):  # An abstract one.
         return ()
     place = tuple(slice(None) if name in names else 0 for name in mesh.axis_names)
     return tuple(map(str, mesh.devices[place].flat))

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw
-from .._jax.primitives import split
-from .._log.entry import Nodes, entries, size_of
-from .._packing import Packing
+from ..._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw
+from ..._jax.primitives import split
+from ..._log.entry import Nodes, entries, size_of
+from ..._packing import Packing
 
 # How long a reel is that cannot hold all: a call to the host should cost little next to the rows
 # that it sends, and making the reel, which is cleared first, little next to a loop that ends soon.
@@ -129,6 +129,16 @@ class Group:
         self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
         self.is_rare = any(one.meta.rare for one in entries(nodes))
         self.entries = sum(map(size_of, nodes))  # In a row, at most.
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays a reel has."""
+        return 1 + self.layout.large
+
+    @property
+    def size(self) -> int:
+        """The bytes of as many rows as there can be."""
+        return self.capacity * self.layout.row_bytes
 
     def start(self, spare: int) -> Reel:
         """Make an empty reel, with a few rows more than its capacity if it may be overstepped."""
