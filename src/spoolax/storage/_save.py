@@ -88,6 +88,7 @@ class SaveLogger(BufferedLogger):
         self._rows: dict[Any, list[Any]] = {}  # That were logged one by one, by type.
         self._last_kind: Any = None  # Of the row that came last, and the rows of that kind.
         self._last_rows: list[Any] = []
+        self._came_in_rows = False  # As those that were taken in a loop do.
         self._blocks: dict[str, list[tuple[Any, list[Any]]]] = {}  # By table.
         self._forked = False
 
@@ -187,6 +188,9 @@ class SaveLogger(BufferedLogger):
         if isinstance(item, functools.partial):
             item()
             return
+        if isinstance(item, Rows) is not self._came_in_rows:
+            self._stack_rows()  # What follows may belong below it, in the same table.
+            self._came_in_rows = not self._came_in_rows
         if isinstance(item, Rows):
             copies = Copies(item.kind, item.arrays, {}, item.kind.names)
             rows, when, size = item.each(), item.time, item.nbytes
