@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 import spoolax
-from spoolax._tap import streaming
+from spoolax._tap._meaning import looping, reeling
 
 LENGTH = 11
 pytestmark = pytest.mark.usefixtures("unoptimized")
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.usefixtures("unoptimized")
 def pauses(request, monkeypatch):
     """How loops pause: after so many iterations, or so many that are a loop of known length."""
     kind, _, size = request.param.partition(" of ")
-    monkeypatch.setattr(streaming, "_most", lambda program: int(size))
-    monkeypatch.setattr(streaming, "waits_for_loops", lambda: kind == "blocks")
+    monkeypatch.setattr(looping, "most_at_once", lambda program: int(size))
+    monkeypatch.setattr(reeling, "waits_for_loops", lambda: kind == "blocks")
     return request.param
 
 
 @pytest.fixture
 def chunks_of_4(monkeypatch):
-    monkeypatch.setattr(streaming, "_most", lambda program: 4)
+    monkeypatch.setattr(looping, "most_at_once", lambda program: 4)
 
 
 def nan_if(flag):

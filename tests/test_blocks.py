@@ -9,7 +9,7 @@ from jax import lax
 from programs import PROGRAMS, XS
 
 import spoolax
-from spoolax._tap import streaming
+from spoolax._tap._meaning import looping, reeling
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -19,9 +19,9 @@ def blocks(monkeypatch):
     """Have loops run in blocks of at most as many iterations as the fixture is called with."""
 
     def of(most):
-        monkeypatch.setattr(streaming, "waits_for_loops", lambda: True)
-        monkeypatch.setattr(streaming, "MOST_IN_BLOCK", most)
-        monkeypatch.setattr(streaming, "BLOCK_SECONDS", 1000.0)
+        monkeypatch.setattr(reeling, "waits_for_loops", lambda: True)
+        monkeypatch.setattr(looping, "MOST_IN_BLOCK", most)
+        monkeypatch.setattr(looping, "BLOCK_SECONDS", 1000.0)
 
     return of
 

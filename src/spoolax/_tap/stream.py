@@ -34,13 +34,13 @@ from .._walk.interpret import interpret
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
+from ._meaning.claims import wanted_by
+from ._meaning.shards import WithShards
+from ._meaning.urgent import is_rare
 from .pace import Pace
 from .receive import Receiver, Tail, raise_stop
 from .runs import Embedded, execute
-from .shards import WithShards
 from .sinks import Sink
-from .streaming import wanted_by
-from .urgent import is_rare
 
 
 class Tap:

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 
-from .._jax.arrays import raw_type
-from .._jax.primitives import JaxprEqn, shard_map_p
-from .._log.entry import Nodes, entries, restrict
-from .._log.primitive import log_p, logged
-from .._walk.counts import Count, is_host_call, is_loop, logs
-from .._walk.meaning import Meaning, State
-from .._walk.places import Where
+from ..._jax.arrays import raw_type
+from ..._jax.primitives import JaxprEqn, shard_map_p
+from ..._log.entry import Nodes, entries, restrict
+from ..._log.primitive import log_p, logged
+from ..._walk.counts import Count, is_host_call, is_loop, logs
+from ..._walk.meaning import Meaning, State
+from ..._walk.places import Where
 
 LARGE = 1 << 16  # Bytes. An entry of this size is worth a call of its own.
 

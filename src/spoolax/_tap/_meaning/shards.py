@@ -20,20 +20,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._jax import arrays
-from .._jax.anatomy import Scan, ShardMap, While
-from .._jax.primitives import Jaxpr, JaxprEqn, while_p
-from .._log.entry import Entry, Nodes, entries
-from .._walk.counts import Count, host_calls, logs, running_loops
-from .._walk.meaning import Shards
-from .._walk.places import Where
-from .._walk.shard_map import devices_along
-from ._reels.gather import ShardGroup, Spread
-from ._reels.reel import Group, Reel
-from .in_step import MORE, InStep
-from .pace import UNLIMITED
-from .receive import Receiver
-from .streaming import Streaming, StreamState, name_of
+from ..._jax import arrays
+from ..._jax.anatomy import Scan, ShardMap, While
+from ..._jax.primitives import Jaxpr, JaxprEqn, while_p
+from ..._log.entry import Entry, Nodes, entries
+from ..._walk.counts import Count, host_calls, logs, running_loops
+from ..._walk.meaning import Shards
+from ..._walk.places import Where
+from ..._walk.shard_map import devices_along
+from .._reels.gather import ShardGroup, Spread
+from .._reels.reel import Group, Reel
+from ..in_step import MORE, InStep
+from ..pace import UNLIMITED
+from ..receive import Receiver
+from .reeling import StreamState, name_of
+from .streaming import Streaming
 
 _logging_tests = Count(
     lambda eqn: eqn.primitive is while_p and logs.within(While.of(eqn).programs[0])
