@@ -14,13 +14,15 @@ LENGTH = 11
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
 
-@pytest.fixture(params=["chunks of 1", "chunks of 4", "blocks of 3", "blocks of 11"])
+CHUNKS, BLOCKS = ["chunks of 1", "chunks of 4"], ["blocks of 3", "blocks of 11"]
+
+
+@pytest.fixture(params=[*CHUNKS, *BLOCKS])
 def pauses(request, monkeypatch):
     """How loops pause: after so many iterations, or so many that are a loop of known length."""
     kind, _, size = request.param.partition(" of ")
     monkeypatch.setattr(looping, "most_at_once", lambda program: int(size))
     monkeypatch.setattr(reeling, "waits_for_loops", lambda: kind == "blocks")
-    return request.param
 
 
 @pytest.fixture
@@ -104,11 +106,13 @@ def reports_of(f, **options):
 
 @pytest.mark.parametrize(("x", "make"), [(FEW, nan_if), (MANY, infinity_if)], ids=["one", "many"])
 @pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("loop", [scan, while_loop])
+@pytest.mark.parametrize(
+    ("loop", "pauses"),
+    [*((scan, how) for how in CHUNKS + BLOCKS), *((while_loop, how) for how in CHUNKS)],
+    indirect=["pauses"],
+)
 def test_the_first_bad_iteration_is_found_wherever_it_is(loop, event, x, make, pauses):
     """The first or last of a chunk, or of the loop; also if nothing is bad any more afterwards."""
-    if loop is while_loop and pauses.startswith("blocks"):
-        pytest.skip("its length is not known")
     primitive = {nan_if: "log", infinity_if: "div"}[make]
     watched = reports_of(loop(event, make))
     for k in (0, 1, 2, 3, 4, 7, 10):
