@@ -370,3 +370,17 @@ def test_a_program_stops_at_the_iteration_that_went_wrong():
 
     with pytest.raises(spoolax.StopRun, match="iteration 9"):
         jax.block_until_ready(spoolax.watch_nan(forever, stop=True)(MANY))
+
+
+def test_a_test_that_calls_the_host_does_not_hide_the_bad_iteration():
+    """It is evaluated once in an iteration, with the body."""
+
+    def f(k, x):
+        def test(carry):
+            return io_callback(lambda i: np.bool_(i < 5), jax.ShapeDtypeStruct((), bool), carry[0])
+
+        return lax.while_loop(test, lambda c: (c[0] + 1, c[1] * 1.5 + nan_if(c[0] == k)), (0, x))
+
+    watched = reports_of(f)
+    assert watched(3, FEW) == [("log", "while[0]", (3,))]
+    assert watched(9, FEW) == []
