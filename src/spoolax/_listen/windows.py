@@ -150,7 +150,7 @@ class Windows:
         """A loop has ended. If it was an outermost one, so have the windows in it."""
         made: Nodes = ()
         if not where.path:
-            for loop in state.counts:
+            for loop in sorted(state.counts):  # As it is once they have been through JAX.
                 folds = self._open(state, loop)
                 made += self._entries(folds)
                 state = _with_folds(state, loop, _emptied(folds, True))

@@ -35,6 +35,7 @@ from ..pace import UNLIMITED
 from ..receive import Receiver
 from .reeling import StreamState, name_of
 from .streaming import Streaming
+from .urgent import alarms
 
 _logging_tests = Count(
     lambda eqn: eqn.primitive is while_p and logs.within(While.of(eqn).programs[0])
@@ -61,6 +62,8 @@ class WithShards(Streaming):
 
     def _is_live(self, eqn: JaxprEqn, where: Where) -> bool:
         if where.path or where.conditional or not running_loops(eqn) or _logging_tests(eqn):
+            return False
+        if alarms(eqn):  # They come out, and are looked at where all devices are.
             return False
         if jax.process_count() > 1:  # Each would be called by its own devices.
             return False
@@ -90,6 +93,11 @@ class InShards(Streaming, Shards):
         self._in_step.places = receiver.places
 
     # What goes in and comes out.
+
+    @property
+    def _leaves_some(self) -> bool:
+        """Whether something may be left in reels at the end: not if nobody wants what is logged."""
+        return self._returns and bool(self._groups)
 
     def given(self, state: StreamState, where: Where) -> tuple[StreamState, Any]:
         if self.rehearses:
@@ -128,7 +136,7 @@ class InShards(Streaming, Shards):
                 state,
             )
         common = state.orders[:-MORE], state.totals
-        if not self._returns:
+        if not self._leaves_some:
             return common, ()
         reels = [state.reels[name] for name in self._groups]
         counts = jnp.stack([self._count(state, name) for name in self._groups])
@@ -144,11 +152,12 @@ class InShards(Streaming, Shards):
             size = self._construct.mesh.size
             self._in_step.group = ShardGroup(list(self._groups.values()), spreads, size)
             around._loops += self._loops
-            around._left[self._name] = self._in_step.group
+            if self._leaves_some:
+                around._left[self._name] = self._in_step.group
             return state
         orders, totals = common
         state = state._replace(orders=orders, totals={**state.totals, **totals})
-        if not self._returns:
+        if not self._leaves_some:
             return state
         counts, numbers, *buffers = own
         first = jnp.full((len(numbers), 1), state.rows)

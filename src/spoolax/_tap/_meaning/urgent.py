@@ -33,7 +33,8 @@ def _is_alarm(eqn: JaxprEqn) -> bool:
     return eqn.primitive is log_p and is_rare(logged(eqn))
 
 
-_alarms = Count(_is_alarm, closed=is_loop)
+alarms = Count(_is_alarm)
+_alarms_outside_loops = Count(_is_alarm, closed=is_loop)
 
 
 class Alarms(Meaning):
@@ -43,7 +44,7 @@ class Alarms(Meaning):
         self._where, self.repeated = where, repeated
 
     def wants(self, eqn: JaxprEqn) -> bool:
-        return bool(_alarms(eqn))
+        return bool(_alarms_outside_loops(eqn))
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         if where.path != self._where.path:
