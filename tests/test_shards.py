@@ -331,6 +331,45 @@ def test_a_failing_program_delivers_what_it_sent():
     assert [int(logs["i"]) for logs in seen] == list(range(6))
 
 
+def test_a_call_that_fails_on_one_device_is_raised():
+    """The others do not wait for it: nothing that we do takes all of them."""
+
+    def check(v):
+        if v[0] == 3:
+            raise RuntimeError("three")
+        return np.ones_like(v)
+
+    def fails(x):
+        def body(x, _):
+            log({"x": x[0]})
+            return x - jax.pure_callback(check, jax.ShapeDtypeStruct((1,), x.dtype), x), None
+
+        return lax.scan(body, x, length=20)[0]
+
+    seen = []
+    with pytest.raises(Exception, match="three"):
+        jax.block_until_ready(spoolax.tap(shards(fails), seen.append)(xs() * 0 - xs() + 4))
+    spoolax.flush()
+    runtime_tokens.clear()
+    assert len(seen) >= 2
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_the_alarm_does_not_wait_for_devices_that_wait_for_it(loops):
+    """What went wrong is found by running the `shard_map` again, on the same devices."""
+
+    def root(x):
+        return lax.fori_loop(0, 3, lambda i, x: jnp.sqrt(x - 0.25), x) if loops else jnp.sqrt(x - 1)
+
+    found = []
+    y = spoolax.watch_nan(shards(root), found.append)(xs())
+    spoolax.flush()
+    np.testing.assert_array_equal(y, jax.jit(shards(root))(xs()))
+    assert [nan.primitive for nan in found] == ["shard_map"]
+
+
 def test_where_it_is_not_possible_to_stream_a_while_loop_the_error_says_so():
     with pytest.raises(UnsupportedError, match=r"\['x'\].*while_loop.*shard_map.*spoolax.tap"):
         spoolax.tap(shards(while_loop), print, interval=2)(xs())
+    with pytest.raises(UnsupportedError, match=r"\['x'\].*while_loop.*shard_map.*spoolax.tap"):
+        spoolax.tap(shards(while_loop), print, reduce="sum")(xs())

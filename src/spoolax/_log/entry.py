@@ -33,6 +33,10 @@ class Listener(Protocol):
 class Alarm(Protocol):
     """Makes entries that hardly ever happen. Their masks may be true when they do not."""
 
+    @property
+    def holds_up(self) -> bool:
+        """Whether the program is to wait until they have been delivered."""
+
     def confirmed(self, entry: Entry) -> Entry:
         """Return what is to be sent of such an entry, with a mask that is right."""
 

@@ -125,8 +125,8 @@ class Receiver:
         wanted = _wanted(tap)
         due = time.perf_counter() + sink.latency / 2
         chunk = Chunk(run, sink, deliver(mine, run, sink, wanted, when), size, number, due)
-        rare = any(part.group.is_rare for part in mine)
-        if not host.put(chunk, "wait" if rare else sink.overflow, wait=rare):
+        overflow = "wait" if any(part.group.is_rare for part in mine) else sink.overflow
+        if not host.put(chunk, overflow, wait=any(part.group.holds_up for part in mine)):
             _dropped(sink, count_entries(mine, wanted))
 
     def returned(self, tail: Tail, run: Run) -> None:

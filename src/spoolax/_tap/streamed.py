@@ -48,7 +48,7 @@ class Streamed(Program):
             self.extra = len(self.steps)
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        found, repeated = once(survey(closed, unbounded=True))
+        found, repeated = once(survey(closed, unbounded=not self._tap.options.windowed))
         if self.warns:
             nodes = (nodes for nodes, _ in found)
             warn_of_silence(self.function, closed, nodes, self._tap.options)

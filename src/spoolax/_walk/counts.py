@@ -8,7 +8,7 @@ from typing import Any
 
 from .._jax.anatomy import Call, Cond, anatomy, programs_in
 from .._jax.filtered import trace_filtered_if
-from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, while_p
+from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr, scan_p, shard_map_p, while_p
 from .._log.cotangents import mark_p
 from .._log.entry import Loop
 from .._log.primitive import listeners_of, listening, log_p, logged
@@ -75,6 +75,7 @@ logs = Count(lambda eqn: eqn.primitive is log_p)
 logging_loops = Count(_logs_a_loop)
 running_loops = Count(lambda eqn: is_loop(eqn) and logs(eqn))  # Not those that have ended.
 logging_whiles = Count(lambda eqn: eqn.primitive is while_p and logs(eqn))
+shard_maps = Count(lambda eqn: eqn.primitive is shard_map_p)
 marks = Count(lambda eqn: eqn.primitive is mark_p)
 claimed_logs = Count(_is_claimed)
 trace_filtered_if(lambda: listening.value, logs.within)

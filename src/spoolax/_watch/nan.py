@@ -21,7 +21,7 @@ from .._jax.primitives import Jaxpr, open_jaxpr, split
 from .._log.entry import Entry
 from .._logdict.logdict import LogDict
 from .._logdict.origin import Origin
-from .._walk.counts import logs
+from .._walk.counts import logs, shard_maps
 from .._walk.interpret import interpret
 from .._walk.meaning import Silent
 from .._walk.places import Where
@@ -73,6 +73,11 @@ class Block:
 
     def __post_init__(self) -> None:
         blocks[self.number] = self
+
+    @property
+    def holds_up(self) -> bool:
+        """Not if running it again takes the devices on which the program would wait."""
+        return not shard_maps.within(self.program.jaxpr)
 
     def confirmed(self, entry: Entry) -> Entry:
         """Of an entry with its arguments and results, keep the former if the latter are bad."""

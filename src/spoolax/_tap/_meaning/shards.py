@@ -139,9 +139,8 @@ class InShards(Streaming, Shards):
         if not self._leaves_some:
             return common, ()
         reels = [state.reels[name] for name in self._groups]
-        counts = jnp.stack([self._count(state, name) for name in self._groups])
         numbers = jnp.stack(self._numbers(state, list(self._groups)))
-        own = [counts, numbers, *(x for reel in reels for x in (reel.words, *reel.large))]
+        own = [numbers, *(x for reel in reels for x in (reel.words, *reel.large))]
         return common, [self._varied(x)[None] for x in own]
 
     def returned(self, state: StreamState, common: Any, own: Any) -> StreamState:
@@ -159,9 +158,10 @@ class InShards(Streaming, Shards):
         state = state._replace(orders=orders, totals={**state.totals, **totals})
         if not self._leaves_some:
             return state
-        counts, numbers, *buffers = own
+        numbers, *buffers = own
         first = jnp.full((len(numbers), 1), state.rows)
-        reel = Reel(counts.max(), jnp.concatenate([first, numbers], 1), tuple(buffers))
+        # Whether there is anything cannot be asked if one of the devices has failed.
+        reel = Reel(jnp.int32(1), jnp.concatenate([first, numbers], 1), tuple(buffers))
         return state._replace(rows=state.rows + 1, reels={**state.reels, self._name: reel})
 
     # Entries.

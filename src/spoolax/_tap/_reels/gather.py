@@ -31,7 +31,7 @@ class ShardGroup:
 
     path: tuple[str, ...] = ()  # That of the `shard_map`, which is in no loop.
     counted = False
-    is_rare = False
+    is_rare = holds_up = False
 
     def __init__(self, groups: Sequence[Group], spreads: Sequence[Sequence[Spread]], devices: int):
         self.groups, self.spreads, self.devices = groups, spreads, devices

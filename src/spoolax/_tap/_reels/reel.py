@@ -127,7 +127,8 @@ class Group:
         rows = max(1, min(rows, min(MOST_BYTES_EACH, most_bytes) // size))
         self.capacity = max(1, most) if self.holds_all and most is not None else rows
         self.listeners = frozenset(x for one in entries(nodes) for x in one.meta.listeners)
-        self.is_rare = any(one.meta.rare for one in entries(nodes))
+        alarms = [one.meta.alarm for one in entries(nodes) if one.meta.alarm is not None]
+        self.is_rare, self.holds_up = bool(alarms), any(alarm.holds_up for alarm in alarms)
         self.entries = sum(map(size_of, nodes))  # In a row, at most.
 
     @property
