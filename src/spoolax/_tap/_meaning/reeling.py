@@ -65,6 +65,7 @@ class Reeling(Meaning):
         self._noting: dict[str, Where] = {}  # Those in which an alarm may go off,
         self._rigid: set[str] = set()  # and those that send more, so they cannot be repeated.
         self.rehearses = False
+        self._mesh: Any = None  # That the arguments are spread over.
         self._in_blocks = waits_for_loops()
 
     def _rehearsed(self) -> None:
@@ -75,7 +76,8 @@ class Reeling(Meaning):
         for name, group in self._groups.items():
             # If there are others, it takes a number to put them in order.
             counted = group.counted and loops.count(unit_of(group.path)) == 1
-            self._groups[name] = Group(group.nodes, group.path, group.most, counted, share)
+            about = group.nodes, group.path, group.most
+            self._groups[name] = Group(*about, counted, share, self._mesh)
         paths = (path for group in self._groups.values() for path in prefixes(group.path))
         self._loops = list(dict.fromkeys([*paths, *self._loops]))
         for group in self._groups.values():

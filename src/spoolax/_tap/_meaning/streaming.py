@@ -40,6 +40,7 @@ class Streaming(Alarming):
             self.finish(state)
 
         self.rehearses = True
+        self._mesh = next(filter(None, map(arrays.mesh_of, args)), None)
         jax.eval_shape(run, *args)
         self._rehearsed()
         self._receiver.places = self._receiver.pace.places = places(self._loops)

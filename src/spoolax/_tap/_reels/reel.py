@@ -48,12 +48,12 @@ class ReelRows(NamedTuple):
 class Layout:
     """Where in a row everything is: a header of `header` numbers, and entries like `nodes`."""
 
-    def __init__(self, header: int, nodes: Nodes) -> None:
+    def __init__(self, header: int, nodes: Nodes, mesh: Any) -> None:
         self.header = header
         self._leaves, self._tree = jax.tree.flatten(nodes)  # Only the types.
         numbers = [jax.ShapeDtypeStruct((), jnp.int32)] * header
         self._packing = Packing.of([*numbers, *self._leaves], PACKED)
-        self._mesh = next(filter(None, map(mesh_of, self._leaves)), None)
+        self._mesh = next(filter(None, map(mesh_of, self._leaves)), mesh)
 
     @property
     def large(self) -> int:
@@ -115,12 +115,13 @@ class Group:
         most: int | None,
         counted: bool,
         most_bytes: int = MOST_BYTES_EACH,
+        mesh: Any = None,  # That the program runs on, as it may not say.
     ) -> None:
         self.nodes, self.path, self.most = nodes, path, most
         # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
         # `counted` by the iterations of the one loop that they are in.
         self.counted = counted
-        self.layout = Layout(0 if counted else 1 + len(path), nodes)
+        self.layout = Layout(0 if counted else 1 + len(path), nodes, mesh)
         size = max(1, self.layout.row_bytes)
         self.holds_all = most is not None and most * size <= min(MOST_BYTES_OF_ALL, most_bytes)
         rows = min(MOST_ROWS, max(ENOUGH_ROWS, ENOUGH_BYTES // size))
