@@ -44,20 +44,30 @@ class ReadyCopies(Generic[T]):
         self, state: Any, sources: tuple[int, ...] | None, packing: Packing, about: T
     ) -> None:
         """Learn which of the leaves of a state a compiled copy packs; None if it computes more."""
-        leaves, structure = flatten(state)
-        if sources is None or not are_concrete(leaves):
+        if sources is None:
             return
+        structure: Hashable
+        # Dictionaries of arrays need not be flattened by JAX, which sorts them.
+        is_flat = type(state) is dict and are_concrete(state.values())
+        if is_flat:
+            leaves, structure = list(state.values()), tuple(state)
+        else:
+            leaves, structure = flatten(state)
+            if not are_concrete(leaves):
+                return
+        types, known = types_of(leaves), self._known.get(structure)
+        if known is not None and known.types == types:
+            return  # It was only not ready.
+        if is_flat:
+            place = {name: i for i, name in enumerate(state)}
+            order = [place[name] for name in sorted(state)]
+            sources = tuple(order[i] for i in sources)
         if not all(is_in_host_memory(base(leaves[i])) for i in sources):
             return
-        if type(state) is dict and len(leaves) == len(state) and are_concrete(state.values()):
-            # Such states need not be flattened by JAX, which sorts them.
-            structure, place = tuple(state), {name: i for i, name in enumerate(state)}
-            order = [place[name] for name in sorted(state)]
-            leaves, sources = list(state.values()), tuple(order[i] for i in sources)
         if len(self._known) >= MANY:
             self._known.clear()
         pick = _picker(sources, len(leaves), any(packing.keys))
-        self._known[structure] = Known(types_of(leaves), pick, packing, about)
+        self._known[structure] = Known(types, pick, packing, about)
 
     def take(self, state: Any, spare: list[list[Any]]) -> tuple[list[Any], T] | None:
         """Copy what is known of a state, packed, if all of it is ready.

@@ -128,10 +128,11 @@ def _while(
 ) -> Outcome:
     construct = While.of(eqn)
     test_consts, body_consts, init = split(invals, construct.test_consts, construct.body_consts)
-    (test_program, in_test), (program, inside) = programs_at(eqn, where)
+    programs = programs_at(eqn, where)
+    (test_program, in_test), (program, inside) = programs
     state = meaning.entered(state, inside)
     if meaning.rehearses:
-        return _rehearsed(eqn, programs_at(eqn, where), state, meaning, where)
+        return _rehearsed(eqn, programs, state, meaning, where)
     chunked = meaning.chunked(inside)
     selection = construct.selection
     # If the test logs, too, or has to be told of, it runs in the body, where the state is.
