@@ -174,3 +174,10 @@ def is_in_host_memory(x: ArrayImpl) -> bool:
     """Say whether an array is in the memory of the host, in one piece."""
     (first, *others) = x.devices()
     return not others and first.platform == "cpu"
+
+
+def start_transfer(arrays: Iterable[Any]) -> None:
+    """Start to copy arrays to the host, so that their devices can free them soon."""
+    for x in arrays:
+        if any(device.platform != "cpu" for device in x.devices()):
+            x.copy_to_host_async()

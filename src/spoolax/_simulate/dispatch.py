@@ -35,21 +35,29 @@ class Now:
     state: Any
 
 
-def run(
-    now: Now,
-    advance: Advance,
-    end: int,
-    inner: int,
-    logger: Logger[Any],
-    taking: Taking,
-    asked: Callable[[], bool],
-) -> None:
+class Course(NamedTuple):
+    """How steps are run, and up to which."""
+
+    advance: Advance  # With its key.
+    end: int
+    inner: int
+    logger: Logger[Any]
+    taking: Taking
+    asked: Callable[[], bool]  # Whether somebody asks to stop.
+
+    def plan(self, first: int) -> Plan:
+        """Plan the next dispatch."""
+        return self.taking.plan(first, min(self.inner, self.end - first))
+
+
+def run(now: Now, course: Course) -> None:
     """Run up to a step, or until somebody asks to stop."""
+    logger, taking = course.logger, course.taking
     at, never = number(now.step), (number(MOST_STEPS), jnp.bool_(False))
-    while now.step < end and not asked():
-        plan = taking.plan(now.step, min(inner, end - now.step))
+    while now.step < course.end and not course.asked():
+        plan = course.plan(now.step)
         wanted = taking.wanted(plan, now.step)
-        at, now.state, rows, _ = advance(at, now.state, number(plan.length), wanted, never)
+        at, now.state, rows, _ = course.advance(at, now.state, number(plan.length), wanted, never)
         now.step += plan.length
         stop = taking.deliver(plan, rows, now.step)
         _log_or_skip(logger, plan.is_wanted, now.state, now.step - 1, plan.length)
@@ -68,24 +76,14 @@ class _Sent(NamedTuple):
     state: Any  # If the state after them is wanted, it is here.
 
 
-def run_until(
-    now: Now,
-    advance: Advance,
-    end: int,
-    inner: int,
-    logger: Logger[Any],
-    taking: Taking,
-    asked: Callable[[], bool],
-    every: int,
-    donate: bool,
-    ahead: int = AHEAD,
-) -> bool:
+def run_until(now: Now, course: Course, every: int, donate: bool, ahead: int = AHEAD) -> bool:
     """Run up to a step, or until somebody asks to stop, or a test is true; say whether it was.
 
     The result of a test is read when other steps have been dispatched, so that the device need not
     wait for the host: `ahead` of them. They do nothing if it was true. States that are wanted are
     logged after that, so they are copied if their buffers are donated.
     """
+    logger, taking = course.logger, course.taking
     sent, at, state, done = now.step, number(now.step), now.state, jnp.bool_(False)
     unknown: collections.deque[_Sent] = collections.deque()
     stop: StopRun | None = None  # By then the state may be gone, so what was dispatched runs.
@@ -111,10 +109,10 @@ def run_until(
         return False
 
     reached = False
-    while sent < end and not reached and stop is None and not asked():
-        plan = taking.plan(sent, min(inner, end - sent))
+    while sent < course.end and not reached and stop is None and not course.asked():
+        plan = course.plan(sent)
         count, wanted = number(plan.length), taking.wanted(plan, sent)
-        at, state, rows, done = advance(at, state, count, wanted, (number(every), done))
+        at, state, rows, done = course.advance(at, state, count, wanted, (number(every), done))
         sent += plan.length
         done.copy_to_host_async()
         kept = None

@@ -23,7 +23,7 @@ from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
-from .dispatch import AHEAD, Now, run, run_until
+from .dispatch import AHEAD, Course, Now, run, run_until
 from .programs import MOST_STEPS, CompiledStep
 from .step_logs import StepLogs, logged_by, warn_of_no_taker
 from .taking import Taking
@@ -138,7 +138,7 @@ def simulate(
     now, ended = Now(0, state), None
     with _interruptible() as asked:
         warm = functools.partial(advance, jax.random.fold_in(key, MOST_STEPS))
-        run(now, warm, warmup, inner, NullLogger(), taking.idle(), asked)
+        run(now, Course(warm, warmup, inner, NullLogger(), taking.idle(), asked))
         what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
 
         def drive(opened: Logger[Any]) -> str:
@@ -149,12 +149,12 @@ def simulate(
                 def is_over(logs: StepLogs = logs) -> bool:
                     return asked() or logs.stop is not None
 
-                how = now, program, end, inner, opened, taking, is_over
+                course = Course(program, end, inner, opened, taking, is_over)
                 if until is None:
-                    run(*how)
+                    run(now, course)
                 # What later steps log must not reach the logger before the state of this one.
                 elif run_until(
-                    *how, min(check_every, MOST_STEPS), donate, 0 if takes_logs else AHEAD
+                    now, course, min(check_every, MOST_STEPS), donate, 0 if takes_logs else AHEAD
                 ):
                     name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
                     goal = f"`{name}` was true after step {now.step - 1}."

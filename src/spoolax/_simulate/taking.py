@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax.arrays import start_transfer
 from .._rows import InLoop, Rows, RowView, Wants, any_of, never
 from ..errors import StopRun
 from .programs import MOST_STEPS
@@ -37,7 +38,6 @@ class Taking:
     ) -> None:
         self.wants_state = wants_state  # Whether a logger has to get the state after a step.
         self.views, self.room = views, room
-        self._is_on_host: bool | None = None
 
     @classmethod
     def of(cls, how: InLoop, inner: int, first: int, end: int) -> Taking:
@@ -84,11 +84,7 @@ class Taking:
             steps = [step for step in steps if step < end]
             if not steps:
                 continue
-            if self._is_on_host is None:
-                self._is_on_host = all(d.platform == "cpu" for d in mine[0].devices())
-            if not self._is_on_host:  # Start now, so that the device can free them soon.
-                for x in mine:
-                    x.copy_to_host_async()
+            start_transfer(mine)
             try:
                 view.receive(Rows(view.kind, mine, steps, plan.time))
             except StopRun as request:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.arrays import type_text
+from .._jax.arrays import start_transfer, type_text
 from .._packing import Packing
 from .._ready import ReadyCopies, selected
 from .._rows import Rows, RowView, row_view
@@ -90,7 +90,6 @@ class GroupView:
         self.nbytes = self.spec.row_bytes
         self._compiled = _compiled.get(self._view, None, _compile)
         self._row: RowType = row
-        self._is_on_host: bool | None = None
         self._ready: ReadyCopies[None] = ReadyCopies()
         self._spare: list[list[Any]] = []  # Large arrays of rows that have been written.
         self._ready.learn(state, row.sources, row.packing, None)
@@ -114,12 +113,8 @@ class GroupView:
                 "...). Call `spoolax.log` there, and run it with `writer.tap(f)`."
             )
         self.check_type(row, step)
-        if self._is_on_host is None:
-            self._is_on_host = all(d.platform == "cpu" for x in arrays for d in x.devices())
         self._ready.learn(state, row.sources, row.packing, None)
-        if not self._is_on_host:  # Start the transfer now, so that the device can free them soon.
-            for x in arrays:
-                x.copy_to_host_async()
+        start_transfer(arrays)
         return arrays  # type: ignore[no-any-return]
 
     def in_loop(self, state: Any, receive: Callable[[Rows], None]) -> RowView | None:
