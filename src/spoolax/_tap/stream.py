@@ -29,14 +29,14 @@ from .._jax.primitives import Jaxpr
 from .._listen.keys import keys_of
 from .._listen.options import Options
 from .._listen.windows import Windows
-from .._log.entry import Entry, Nodes, entries, map_entries, restrict
+from .._log.entry import Entry, Nodes, entries, map_entries
 from .._walk.interpret import interpret
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
 from ._meaning.claims import wanted_by
 from ._meaning.shards import WithShards
-from ._meaning.urgent import is_rare
+from ._meaning.urgent import alarms_apart, is_rare
 from .pace import Pace
 from .receive import Receiver, Tail, raise_stop
 from .runs import Embedded, execute
@@ -102,7 +102,7 @@ def stream(
 
 def _unclaimed(nodes: Nodes) -> Nodes:
     """The same entries, unclaimed. Alarms are no matter of windows."""
-    nodes = restrict(nodes, lambda key, entry: not entry.meta.rare)
+    _, nodes = alarms_apart(nodes)
 
     def unclaim(entry: Entry) -> Entry:
         return entry.replace(meta=dataclasses.replace(entry.meta, taken=False, explicit=False))

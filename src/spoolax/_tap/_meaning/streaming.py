@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..._jax import arrays
 from ..._jax.primitives import Jaxpr, JaxprEqn
 from ..._listen.windows import Windows
-from ..._log.entry import Nodes, restrict
+from ..._log.entry import Nodes
 from ..._walk.counts import conditional_calls, host_calls
 from ..._walk.interpret import interpret
 from ..._walk.labels import placed
@@ -22,7 +22,7 @@ from . import looping
 from .alarming import Alarming
 from .claims import wanted_by
 from .reeling import StreamState, any_happened, loops_at
-from .urgent import is_urgent, sends
+from .urgent import alarms_apart, is_urgent, sends
 
 if TYPE_CHECKING:
     from ..stream import Tap
@@ -77,8 +77,7 @@ class Streaming(Alarming):
         if any(frame.length == 0 for frame in where.path):
             return (), state  # Never.
 
-        alarms = restrict(nodes, lambda key, entry: entry.meta.rare)
-        nodes = restrict(nodes, lambda key, entry: not entry.meta.rare)
+        alarms, nodes = alarms_apart(nodes)
 
         def take(tap: Tap, windows: Windows, its_state: Any) -> tuple[Nodes, Any]:
             return windows.take(its_state, wanted_by(nodes, tap, tap is self._outermost), where)

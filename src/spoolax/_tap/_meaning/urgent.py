@@ -29,6 +29,12 @@ def is_rare(nodes: Nodes) -> bool:
     return any(entry.meta.rare for entry in entries(nodes))
 
 
+def alarms_apart(nodes: Nodes) -> tuple[Nodes, Nodes]:
+    """Entries that hardly ever happen, and the others."""
+    alarms = restrict(nodes, lambda key, entry: entry.meta.rare)
+    return alarms, restrict(nodes, lambda key, entry: not entry.meta.rare)
+
+
 def _is_alarm(eqn: JaxprEqn) -> bool:
     return eqn.primitive is log_p and is_rare(logged(eqn))
 
@@ -49,7 +55,7 @@ class Alarms(Meaning):
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         if where.path != self._where.path:
             return (), state
-        return restrict(nodes, lambda key, entry: entry.meta.rare), state
+        return alarms_apart(nodes)[0], state
 
     def deferred(self) -> Meaning:
         return self
