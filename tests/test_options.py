@@ -132,6 +132,24 @@ def test_reduce_equals_stacking_and_reducing(how):
     )
 
 
+def test_reduce_keeps_no_rows_of_a_loop_that_is_differentiated():
+    """Neither in its outputs, nor for the backward pass."""
+
+    def f(x):
+        def body(x, _):
+            spoolax.log({"large": x + jnp.arange(70.0)})
+            return jnp.sin(x), None
+
+        return lax.scan(body, x, length=900)[0]
+
+    spooled = spoolax.spool(jax.grad(f), reduce="mean")
+    rows = 0.0 + np.asarray(spoolax.spool(f)(1.0)[1]["large"])
+    np.testing.assert_allclose(spooled(1.0)[1]["large"], rows.mean(0), rtol=1e-6)
+    traced = str(jax.make_jaxpr(spooled)(1.0))
+    assert "f32[900]" in traced  # What the backward pass needs.
+    assert "900,70" not in traced
+
+
 def test_reduce_with_a_function_folds_in_order():
     """Any function of two values, such as a moving average that is not associative."""
 

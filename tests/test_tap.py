@@ -269,7 +269,7 @@ def test_the_test_of_a_while_loop_belongs_to_the_iteration_that_it_ends():
 
 
 def test_origins_are_kept_under_differentiation():
-    """Where loops send their entries when they have ended."""
+    """And loops are counted as they are without it."""
 
     def f(x):
         def body(name, inner=None):
@@ -354,6 +354,34 @@ def test_a_slow_loop_is_live():
         spoolax.flush()
         assert [logs.step["mean"].tolist() for logs in seen] == [[i] for i in range(8)]
         seen.clear()
+
+
+def alone(f):
+    return f
+
+
+@pytest.mark.parametrize("body_in", [alone, jax.checkpoint, jax.jit])
+@pytest.mark.parametrize("derivative_in", [alone, jax.vmap, jax.jit])
+def test_the_forward_pass_of_a_derivative_is_live(body_in, derivative_in):
+    """One that would take hours can be stopped."""
+
+    @body_in
+    def body(x, i):
+        spoolax.log({"x": x}, step=i)
+        slowly = jax.lax.fori_loop(0, 1 << 16, lambda _, x: jnp.sin(x), jax.lax.stop_gradient(x))
+        return x + slowly, None
+
+    def hours(x):
+        return jax.lax.scan(body, x, jnp.arange(1 << 20))[0]
+
+    def callback(logs):
+        if np.all(logs.step["x"] == 5):
+            raise spoolax.StopRun("enough")
+
+    with pytest.raises(spoolax.StopRun, match="enough"):
+        spoolax.tap(derivative_in(jax.grad(hours)), callback)(
+            jnp.ones(3 if derivative_in is jax.vmap else ())
+        )
 
 
 DTYPES = """bool int4 uint4 int8 uint8 int16 int32 uint32 float16 bfloat16 float8_e4m3fn float32

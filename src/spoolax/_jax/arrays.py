@@ -74,16 +74,20 @@ def has_stand_in(var: Any) -> bool:
     return isinstance(var.aval, core.ShapedArray)
 
 
+def plain(values: Sequence[Any]) -> list[Any]:
+    """Those arrays that everything can be done to: neither references, nor keys."""
+    return [x for x in values if not (isinstance(x, jax.Ref) or is_key(jax.typeof(x)))]
+
+
 def after(number: Any, values: Sequence[Any]) -> list[Any]:
     """Return the same arrays; what uses all of them waits for a number, which is not the least."""
-    values = list(values)
-    plain = [i for i, x in enumerate(values) if not (isinstance(x, jax.Ref) or is_key(x))]
-    if plain:
-        # Not an `optimization_barrier`: that is gone when the order of execution is chosen.
-        i = min(plain, key=lambda i: np.size(values[i]))
-        x, never = jax.numpy.asarray(values[i]), number == np.iinfo(np.int32).min
-        values[i] = retyped(jax.numpy.where(never, jax.numpy.zeros_like(x), x), jax.typeof(x))
-    return values
+    smallest = min(plain(values), key=np.size, default=None)
+    if smallest is None:
+        return list(values)
+    # Not an `optimization_barrier`: that is gone when the order of execution is chosen.
+    x, never = jax.numpy.asarray(smallest), number == np.iinfo(np.int32).min
+    later = retyped(jax.numpy.where(never, jax.numpy.zeros_like(x), x), jax.typeof(x))
+    return [later if value is smallest else value for value in values]
 
 
 def is_sharded(value: Any) -> bool:

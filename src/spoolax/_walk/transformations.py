@@ -6,12 +6,10 @@ iteration, and checkpointing runs things twice. The rules below replace JAX's fo
 log, and hand everything else through:
 
 - before a `cond` or `while` is batched, its entries get a mask that says whether they happen;
-- when a scan or a checkpointed function is differentiated, its entries come out as ordinary
-  outputs, which differentiation leaves alone, and are logged after it;
-- a while loop has no fixed number of outputs. Its entries stay inside, tied to a counter that
-  changes with every iteration around them, so that nothing can be hoisted; and where partial
-  evaluation splits the loop in two, they are logged in one run of their own; what a checkpointed
-  function runs again is silent.
+- when a scan or a checkpointed function is differentiated, its entries are tied to a counter that
+  changes with every iteration around them, so that nothing can be hoisted: the forward pass logs as
+  it runs, and what a checkpointed function runs again is silent;
+- where partial evaluation splits a while loop in two, it is run once more only to log.
 
 When JAX compiles a construct with entries that a `tap` inside it has claimed, that tap compiles
 it instead.
@@ -29,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax import rule_tables, tracing
+from .._jax import arrays, rule_tables, tracing
 from .._jax.anatomy import Cond, While
 from .._jax.filtered import filtered_primitives, ignore_filtered
 from .._jax.primitives import (
@@ -47,14 +45,12 @@ from .._jax.primitives import (
     while_p,
 )
 from .._log.cotangents import mark_p, only_if
-from .._log.entry import Entry, Nodes, entries, map_entries, masked, restrict
+from .._log.entry import Entry, Nodes, map_entries, masked, restrict
 from .._log.primitive import emit, listening
-from .counts import claimed_logs, logs, loops, marks
+from .counts import claimed_logs, logs, marks
 from .interpret import interpret, logged_in, rules
-from .labels import counted_back, relabelled
 from .meaning import Meaning, Silent, State
 from .places import Where
-from .survey import survey
 
 
 class _Masked(Meaning):
@@ -83,27 +79,23 @@ def _can_log(eqn: JaxprEqn) -> bool:
     return bool(logs(eqn) or marks(eqn))
 
 
-class _Outside(Meaning):
-    """Passes entries on as outputs, unless some are in while loops.
-
-    Those must stay, and the others with them, or they would come later than they happened. They
-    are tied to the state, a counter.
-    """
+class _Here(Meaning):
+    """Leaves entries where they are."""
 
     linearizes = True
 
-    def __init__(self, program: Jaxpr) -> None:
-        self._stay = any(
-            where.unbounded or any(entry.meta.token is not None for entry in entries(nodes))
-            for nodes, where in survey(program)
-        )
+    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
+        del where
+        emit(nodes)
+        return (), state
+
+
+class _Tied(_Here):
+    """Leaves entries where they are, tied to the state, a counter."""
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        if not self._stay:
-            return relabelled(nodes, where), state
         nodes, _ = lax.optimization_barrier((nodes, state))
-        emit(map_entries(_with_token, nodes))
-        return (), state
+        return super().log(map_entries(_with_token, nodes), state, where)
 
     def iterated(self, state: State, where: Where) -> State:
         del where
@@ -189,15 +181,17 @@ def _batch_while(rule: Callable[..., Any]) -> Callable[..., Any]:
     return batch
 
 
-def _jvp_outside(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., Any]:
+def _jvp_tied(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., Any]:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         if not logs(equation(primitive, params)):
             return rule(primals, tangents, **params)
 
         def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
-            flat, _, nodes = interpret(closed, args, jnp.int32(0), _Outside(closed), Where())
-            emit(counted_back(nodes, loops.within(closed)))
-            return flat
+            # Counted from what the loop begins with: else, counting would be hoisted out of a loop
+            # around it, as a loop of its own.
+            counter, _ = lax.optimization_barrier((jnp.int32(0), arrays.plain(primals)))
+            outs, _, _ = interpret(closed, args, counter, _Tied(), Where())
+            return outs
 
         return _pushed(rule, primals, tangents, params, run)
 
@@ -278,17 +272,6 @@ class _Gone(Silent):
     linearizes = True
 
 
-class _Here(Meaning):
-    """Leaves entries where they are."""
-
-    linearizes = True
-
-    def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
-        del where
-        emit(nodes)
-        return (), state
-
-
 def _without(known: Jaxpr, again: Jaxpr) -> Jaxpr:
     """The second program, without the entries that are in the first one as well."""
     tokens = {entry.meta.token for entry in logged_in(known)} - {None}
@@ -323,7 +306,7 @@ rule_tables.wrap_batching(while_p, _batch_while)
 rule_tables.wrap_partial_eval(while_p, _split_while)
 rule_tables.wrap_repetition(logs, _without)
 for _primitive in (scan_p, remat_p):
-    rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_outside, _primitive), logs)
+    rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_tied, _primitive), logs)
 # Entries that are claimed are compiled by the outermost of these that they are in.
 for _primitive in (jit_p, scan_p, while_p, shard_map_p):
     rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)

@@ -15,7 +15,6 @@ from jax import lax
 
 from ..._log.entry import Entry, Nodes, map_entries, masked
 from ..._walk.interpret import interpret
-from ..._walk.labels import placed
 from ..._walk.meaning import Body
 from ..._walk.places import Where
 from .claims import claimed, wanted_by
@@ -47,7 +46,6 @@ class Alarming(Looping):
 
     def _alarms(self, where: Where, nodes: Nodes) -> list[Nodes]:
         """The alarms for each tap."""
-        nodes = placed(nodes, where)
         return [
             claimed(wanted_by(nodes, tap, tap is self._outermost), tap)
             for tap, _ in self._listeners

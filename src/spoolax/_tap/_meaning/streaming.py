@@ -14,7 +14,6 @@ from ..._listen.windows import Windows
 from ..._log.entry import Nodes
 from ..._walk.counts import conditional_calls, host_calls
 from ..._walk.interpret import interpret
-from ..._walk.labels import placed
 from ..._walk.meaning import MOST_UNROLLED, Meaning, PassOn
 from ..._walk.places import Where
 from ..pace import entered_once, places
@@ -83,7 +82,6 @@ class Streaming(Alarming):
             return windows.take(its_state, wanted_by(nodes, tap, tap is self._outermost), where)
 
         made, state = self._windowed(state, take)
-        made = placed(made, where)
         if not where.path or is_urgent(made):
             made, state = (), self._send(state, where, made)
         return made, self._alarm(state, where, alarms) if alarms else state
