@@ -26,6 +26,9 @@ FOUND = {
     "devices outside of lanes": program(
         Node("vmap", 0, (Node("tap", 0, (Node("shard_map", 0, (LOG,)),)),))
     ),
+    "the order of keys of which a tap inside gets some": program(
+        Node("tap", 3, (Node("pair of keys", 1),)), LOG
+    ),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from .._log.entry import Entry, Nodes, map_entries, restrict
+from .._log.entry import Entry, Nodes, divided, map_entries, restrict
 from .._log.primitive import listening
 from .options import Options
 
@@ -22,6 +22,11 @@ def left_over(nodes: Nodes, options: Options) -> Nodes:
     def close(entry: Entry) -> Entry:
         return entry.replace(meta=dataclasses.replace(entry.meta, taken=True))
 
-    not_ours = restrict(nodes, lambda k, e: is_heard(e) and not options.selects(k, e))
-    shared = restrict(nodes, lambda k, e: bool(e.meta.listeners) and options.selects(k, e))
-    return not_ours + map_entries(close, shared)
+    left: Nodes = ()
+    for some, is_ours in divided(nodes, options.selects):
+        if is_ours:
+            shared = restrict(some, lambda key, entry: bool(entry.meta.listeners))
+            left += map_entries(close, shared)
+        else:
+            left += restrict(some, lambda key, entry: is_heard(entry))
+    return left

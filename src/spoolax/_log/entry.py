@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import jax
@@ -138,6 +138,19 @@ def restrict(nodes: Sequence[Node], wanted: Callable[[str, Entry], bool]) -> Nod
         )
 
     return _pruned(map_entries(keys, nodes))
+
+
+def divided(
+    nodes: Sequence[Node], wanted: Callable[[str, Entry], bool]
+) -> Iterator[tuple[Nodes, bool]]:
+    """Tell apart what is wanted and what is not, in order, down to the keys of an entry."""
+    for node in nodes:
+        if isinstance(node, Entry):
+            for flag, keys in itertools.groupby(node.data, lambda key: wanted(key, node)):
+                yield (node.replace(data={key: node.data[key] for key in keys}),), flag
+        else:
+            yield restrict((node,), wanted), True
+            yield restrict((node,), lambda key, entry: not wanted(key, entry)), False
 
 
 def _pruned(nodes: Sequence[Node]) -> Nodes:

@@ -19,7 +19,7 @@ from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.programs import Program
 from .._listen.selection import left_over
 from .._listen.silence import warn_of_silence
-from .._log.entry import Entry, Nodes, map_entries, restrict, with_steps
+from .._log.entry import Entry, Nodes, divided, map_entries, with_steps
 from .._log.primitive import emit
 from .._walk.counts import running_loops
 from .._walk.interpret import interpret
@@ -139,7 +139,6 @@ class _Claiming(Shards):
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
         tap, options = self._tap, self._tap.options
-        mine = restrict(nodes, options.selects)
 
         def claim(entry: Entry) -> Entry:
             taken = not options.keep_logs
@@ -149,8 +148,10 @@ class _Claiming(Shards):
             more = dict(zip(self._steps, state, strict=True))
             return with_steps(entry, more).replace(meta=meta)
 
-        rest = restrict(nodes, lambda key, entry: not options.selects(key, entry))
-        emit(map_entries(claim, mine) + left_over(rest, options))
+        made: Nodes = ()
+        for some, is_mine in divided(nodes, options.selects):
+            made += map_entries(claim, some) if is_mine else left_over(some, options)
+        emit(made)
         return (), state
 
     def in_shards(self, eqn: JaxprEqn, where: Where) -> Shards | None:

@@ -39,7 +39,7 @@ class Listeners:
         self._printer = Printer(verbose) if verbose else None
         self._callbacks = [one for one in (self._printer, callback) if one is not None]
         self._logger = logger
-        if history and self._callbacks:
+        if history:
             self._callbacks.append(self._kept.append)
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,8 +48,6 @@ class Listeners:
             run = self._logger.tap(run, keep_logs=True)
         if self._callbacks:  # All in one `tap`, or each fit would be a new function to it.
             run = tap(run, self._call_all, keep_logs=True)
-        elif self._keeps:
-            run = collecting(run, SpoolOptions(keep_logs=True), self._kept)
         return wrapped(run)
 
     def _call_all(self, logs: LogDict) -> None:
