@@ -7,7 +7,7 @@ mapped over and printed.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -193,9 +193,7 @@ class LogDict(dict[str, Any]):
         """Concatenate in time: the entries of `other` come last."""
         if not isinstance(other, LogDict):
             return NotImplemented
-        mine, theirs = self._all(), other._all()
-        joined = {key: mine[key].join(theirs[key], key) for key in mine if key in theirs}
-        return from_series({**mine, **theirs, **joined})
+        return joined([self, other])
 
     def __radd__(self, other: Any) -> LogDict:
         return self if other == 0 else NotImplemented  # So that `sum` works.
@@ -315,6 +313,17 @@ class LogDict(dict[str, Any]):
         logs = from_series(series)
         logs._origin = self.__dict__.get("_origin")
         return logs
+
+
+def joined(logs: Sequence[LogDict]) -> LogDict:
+    """Concatenate several in time, in order."""
+    series: dict[str, list[Series]] = {}
+    for one in logs:
+        for key in one:
+            series.setdefault(key, []).append(one.series(key))
+    return from_series(
+        {key: one.join(rest, key) if rest else one for key, (one, *rest) in series.items()}
+    )
 
 
 def from_series(series: Mapping[str, Series]) -> LogDict:

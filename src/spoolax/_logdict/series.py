@@ -7,7 +7,7 @@ The axes of its arrays are, from the front: those that `vmap` or `scan` put arou
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -110,7 +110,7 @@ class Series:
             return self
         axis = self.axis
         return self.map(
-            lambda x: jnp.expand_dims(jnp.asarray(x), axis),
+            lambda x: _library(x).expand_dims(x, axis),
             stacked=True,
             own=np.ndim(self._first) - axis - self.lanes,
         )
@@ -133,33 +133,34 @@ class Series:
         place = (slice(None),) * self.axis + (index,)
         return self.map(lambda x: x[place])
 
-    def join(self, other: Series, key: str) -> Series:
-        """Put the entries of `other` after these."""
-        a, b = self.with_time(), other.with_time()
-        if a.axis != b.axis or _types(a) != _types(b):
-            raise MixedKeyError(
-                f"Cannot join the logs of {key!r}: one side has entries of {_types(a)}, the other "
-                f"of {_types(b)}. Rename one side with `.prefix`, or convert it first."
-            )
-        if set(a.steps) != set(b.steps):
-            only = ", ".join(f"`{name}`" for name in sorted(set(a.steps) ^ set(b.steps)))
-            raise MixedKeyError(
-                f"Cannot join the logs of {key!r}: only one side has the step {only}. "
-                "Log both with the same steps, or rename one side with `.prefix`."
-            )
-        if a.valid is not None or b.valid is not None:
-            a, b = (dataclasses.replace(s, valid=s.mask) for s in (a, b))
-        if a.backward is not None or b.backward is not None:
-            a, b = (dataclasses.replace(s, backward=s.marks) for s in (a, b))
+    def join(self, others: Sequence[Series], key: str) -> Series:
+        """Put the entries of others after these, in order."""
+        first, *rest = every = [one.with_time() for one in (self, *others)]
+        types = _types(first)
+        for one in rest:
+            if one.axis != first.axis or _types(one) != types:
+                raise MixedKeyError(
+                    f"Cannot join the logs of {key!r}: one side has entries of {types}, the other "
+                    f"of {_types(one)}. Rename one side with `.prefix`, or convert it first."
+                )
+            if set(one.steps) != set(first.steps):
+                only = ", ".join(f"`{name}`" for name in sorted(set(one.steps) ^ set(first.steps)))
+                raise MixedKeyError(
+                    f"Cannot join the logs of {key!r}: only one side has the step {only}. "
+                    "Log both with the same steps, or rename one side with `.prefix`."
+                )
+        if any(one.valid is not None for one in every):
+            every = [dataclasses.replace(one, valid=one.mask) for one in every]
+        if any(one.backward is not None for one in every):
+            every = [dataclasses.replace(one, backward=one.marks) for one in every]
         value, steps, valid, backward = jax.tree.map(
-            lambda x, y: _concatenate(x, y, a.axis),
-            (a.value, a.steps, a.valid, a.backward),
-            (b.value, b.steps, b.valid, b.backward),
+            lambda *xs: _library(*xs).concatenate(xs, first.axis),
+            *((one.value, one.steps, one.valid, one.backward) for one in every),
         )
-        counts = [s.dropped for s in (a, b) if s.dropped is not None]
+        counts = [one.dropped for one in every if one.dropped is not None]
         dropped = sum(counts) if counts else None
         new = {"value": value, "steps": steps, "valid": valid, "backward": backward}
-        return dataclasses.replace(a, **new, dropped=dropped)
+        return dataclasses.replace(first, **new, dropped=dropped)
 
     def fold(self, how: reductions.How) -> Series:
         """Fold all entries into one."""
@@ -202,7 +203,9 @@ def _types(series: Series) -> str:
     return str(jax.tree.map(one, series.value)).replace("'", "")
 
 
-def _concatenate(a: Any, b: Any, axis: int) -> Any:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return np.concatenate([a, b], axis)
-    return jnp.concatenate([jnp.asarray(a), jnp.asarray(b)], axis)
+def _library(*arrays: Any) -> Any:
+    """NumPy for what is on the host, as what a tap delivers, and else JAX: its arrays and tracers.
+
+    Python's own numbers have the types that JAX gives them.
+    """
+    return np if all(isinstance(x, (np.ndarray, np.generic)) for x in arrays) else jnp

@@ -125,7 +125,11 @@ def only_real(logs: LogDict) -> LogDict:
             mask = mask[kept]
             one = one.map(lambda x: _take(x, kept))
         series[key] = dataclasses.replace(one, valid=None if mask.all() else mask)
-    return jax.device_put(from_series(series))  # All at once, which is faster than one by one.
+    rows: list[Any] = []
+    for one in series.values():
+        one.map(rows.append)
+    placed = iter(jax.device_put(rows))  # All at once, which is faster than one by one.
+    return from_series({key: one.map(lambda _: next(placed)) for key, one in series.items()})
 
 
 def _take(rows: Any, kept: Any) -> Any:

@@ -17,7 +17,7 @@ from .._listen.programs import Program, RetryError, programs_of
 from .._listen.silence import warn_of_silence
 from .._listen.windows import KeyEntry
 from .._log.entry import entries
-from .._logdict.logdict import LogDict
+from .._logdict.logdict import LogDict, joined
 from .._logdict.reductions import How
 from .._walk.interpret import interpret
 from .._walk.places import Where
@@ -115,14 +115,14 @@ def _spooled_driver(f: Callable[P, T], options: SpoolOptions) -> Callable[P, tup
     @functools.wraps(f)
     def spooled(*args: P.args, **kwargs: P.kwargs) -> tuple[T, LogDict]:
         kept: list[LogDict] = []
-        with listening_around(lambda run: collecting(run, options, kept)):
+        with listening_around(lambda run: _collecting(run, options, kept)):
             out = f(*args, **kwargs)
-        return out, joined(kept)
+        return out, _all(kept)
 
     return spooled
 
 
-def collecting(
+def _collecting(
     run: Callable[..., Any], options: SpoolOptions, kept: list[LogDict]
 ) -> Callable[..., Any]:
     """A program that returns its output alone, and keeps what it logs in a list."""
@@ -137,10 +137,9 @@ def collecting(
     return collected
 
 
-def joined(kept: list[LogDict]) -> LogDict:
-    """Join what was kept, in order."""
+def _all(kept: list[LogDict]) -> LogDict:
     with jax.enable_x64(True):  # They may come from programs with other settings than ours.
-        return sum(kept[1:], kept[0]) if kept else LogDict()
+        return joined(kept)
 
 
 class _Spooled(Program):

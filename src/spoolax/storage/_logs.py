@@ -154,7 +154,7 @@ def _joined(key: str, parts: list[tuple[Any, Series]]) -> list[Series]:
             if _types(one) != _types(other):
                 continue
             try:
-                joined[number] = np.concatenate([before, order]), other.join(one, key)
+                joined[number] = np.concatenate([before, order]), other.join([one], key)
                 break
             except MixedKeyError:
                 continue

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import numpy as np
-
 from ..._listen.drivers import wrapped
-from ..._logdict.logdict import LogDict
-from ..._spool.plan import SpoolOptions
-from ..._spool.spool import collecting, joined
+from ..._logdict.logdict import LogDict, joined
 from ..._tap.host import flush
 from ..._tap.tap import tap
 from ...errors import LogTypeError, LogValueError, StopRun
@@ -47,7 +42,8 @@ class Listeners:
         if self._logger is not None:
             run = self._logger.tap(run, keep_logs=True)
         if self._callbacks:  # All in one `tap`, or each fit would be a new function to it.
-            run = tap(run, self._call_all, keep_logs=True)
+            only_kept = self._callbacks == [self._kept.append]
+            run = tap(run, self._call_all, keep_logs=True, batch=only_kept)
         return wrapped(run)
 
     def _call_all(self, logs: LogDict) -> None:
@@ -74,4 +70,4 @@ class Listeners:
             flush()
         if self._printer is not None:
             self._printer.finish()
-        return jax.tree.map(np.asarray, joined(self._kept)) if self._keeps else None
+        return joined(self._kept) if self._keeps else None
