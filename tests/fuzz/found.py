@@ -29,6 +29,9 @@ FOUND = {
     "the order of keys of which a tap inside gets some": program(
         Node("tap", 3, (Node("pair of keys", 1),)), LOG
     ),
+    "cotangents in functions that backward rules run again": program(
+        Node("grad", 1, (Node("rules", 1, (Node("grad", 1, (Node("log_grad", 1),)),)),))
+    ),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
 }
 

@@ -81,7 +81,9 @@ def log_grad(
     if not listening.value or not leaves:
         return x
     frame = sys._getframe(1)
-    meta = Meta(given, bool(explicit), site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+    code = frame.f_code
+    call = (code, frame.f_lasti)
+    meta = Meta(given, bool(explicit), site=f"{code.co_filename}:{frame.f_lineno}", call=call)
     note = _Note(name, tree, tuple(steps), meta)
     rule_tables.register_jet(mark_p, _jet)
     outs = mark_p.bind(*leaves, *map(jnp.asarray, steps.values()), note=note)
