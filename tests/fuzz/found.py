@@ -32,6 +32,7 @@ FOUND = {
     "cotangents in functions that backward rules run again": program(
         Node("grad", 1, (Node("rules", 1, (Node("grad", 1, (Node("log_grad", 1),)),)),))
     ),
+    "tests of loops in a tap": program(Node("tap", 1, (Node("test", 1, (LOG,)),))),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
 }
 
