@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.custom_derivatives import SymbolicZero, custom_vjp_primal_tree_values
 
 import spoolax
@@ -464,3 +465,27 @@ def test_rules_in_a_branch_log_in_the_lanes_that_take_it(rules, listen):
             key: key == "backward" for key in want
         }
         np.testing.assert_array_equal(spoolax.spool(program)(xs)[0], program(xs))
+
+
+@pytest.mark.parametrize("rule", ["jvp", "vjp"])
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_a_rule_that_calls_its_function_logs_once_in_every_derivative(rule, depth):
+    """In loops, however deep, and derivatives of derivatives."""
+
+    def f(x):
+        spoolax.log({"x": x})
+        return jnp.sin(x)
+
+    if rule == "jvp":
+        f = jax.custom_jvp(f)
+        f.defjvp(lambda primals, tangents: (f(*primals), jnp.cos(*primals) * tangents[0]))
+    else:
+        f = jax.custom_vjp(f)
+        f.defvjp(lambda x: (f(x), x), lambda x, g: (jnp.cos(x) * g,))
+    g = f
+    for _ in range(depth):
+        g = functools.partial(lax.scan, lambda x, _, g=g: (g(x), None), length=2)
+        g = functools.partial(lambda g, x: g(x, None)[0], g)
+    for _ in range(3):
+        g = jax.grad(g)
+        assert spoolax.spool(g)(0.7)[1]["x"].size == 2**depth

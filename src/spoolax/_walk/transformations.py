@@ -82,7 +82,7 @@ def _can_log(eqn: JaxprEqn) -> bool:
 class _Here(Meaning):
     """Leaves entries where they are."""
 
-    linearizes = True
+    linearizes = in_place = True
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where
