@@ -373,3 +373,27 @@ def test_where_it_is_not_possible_to_stream_a_while_loop_the_error_says_so():
         spoolax.tap(shards(while_loop), print, interval=2)(xs())
     with pytest.raises(UnsupportedError, match=r"\['x'\].*while_loop.*shard_map.*spoolax.tap"):
         spoolax.tap(shards(while_loop), print, reduce="sum")(xs())
+
+
+def test_explicit_meshes_are_streamed_as_well():
+    """Where arrays have their shardings in their types."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    seen = []
+
+    def body(x):
+        def step(x, i):
+            log({"sum": x.sum()}, step=i)
+            return jnp.sin(x), None
+
+        return lax.scan(step, x, jnp.arange(3))[0]
+
+    with jax.set_mesh(mesh):
+        spec = jax.sharding.PartitionSpec("d")
+        x = jax.device_put(jnp.arange(4.0), spec)
+        f = jax.shard_map(body, in_specs=spec, out_specs=spec)
+        for _ in range(2):
+            y = spoolax.tap(f, seen.append)(x)
+        spoolax.flush()
+        np.testing.assert_array_equal(y, jax.jit(f)(x))
+    assert [int(logs.step["sum"][0]) for logs in seen] == [0, 1, 2] * 2
+    assert [logs["sum"].shape for logs in seen] == [(2,)] * 6

@@ -159,7 +159,7 @@ class InShards(Streaming, Shards):
         if not self._leaves_some:
             return state
         numbers, *buffers = own
-        first = jnp.full((len(numbers), 1), state.rows)
+        first = jnp.zeros_like(numbers[:, :1]) + state.rows  # It is where the numbers are.
         # Whether there is anything cannot be asked if one of the devices has failed.
         reel = Reel(jnp.int32(1), jnp.concatenate([first, numbers], 1), tuple(buffers))
         return state._replace(rows=state.rows + 1, reels={**state.reels, self._name: reel})
