@@ -399,3 +399,17 @@ def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r'`pip install "pandas>=[\d.]+"`'):
         make().to_pandas()
+
+
+def test_logs_of_other_lanes_are_not_joined():
+    """An axis of lanes is none of the entry."""
+
+    def f(x):
+        spoolax.log({"x": x})
+        return x
+
+    lanes = spoolax.spool(jax.vmap(f))(jnp.ones(2))[1]
+    whole = spoolax.spool(f)(jnp.ones(2))[1]
+    for a, b in ((lanes, whole), (whole, lanes)):
+        with pytest.raises(MixedKeyError, match="lanes"):
+            a + b

@@ -143,6 +143,11 @@ class Series:
                     f"Cannot join the logs of {key!r}: one side has entries of {types}, the other "
                     f"of {_types(one)}. Rename one side with `.prefix`, or convert it first."
                 )
+            if one.lanes != first.lanes:
+                raise MixedKeyError(
+                    f"Cannot join the logs of {key!r}: one side has {first.lanes} axes of `vmap` "
+                    f"lanes, the other {one.lanes}. Rename one side with `.prefix`."
+                )
             if set(one.steps) != set(first.steps):
                 only = ", ".join(f"`{name}`" for name in sorted(set(one.steps) ^ set(first.steps)))
                 raise MixedKeyError(

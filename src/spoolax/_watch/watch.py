@@ -138,6 +138,8 @@ def watch_nan(
         >>> y = spoolax.watch_nan(f, print)(3.0); spoolax.flush()
         The first infinity came out of `div` at ..., in scan[0], iteration 0. ...
     """
+    if callback is not None and not callable(callback):
+        raise LogTypeError(f"`callback` must be a function of a `NanFound`, not {callback!r}.")
     report = callback or _alarm
 
     def found(nan: Any) -> None:

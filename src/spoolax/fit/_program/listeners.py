@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._listen.drivers import wrapped
-from ..._logdict.logdict import LogDict, joined
+from ..._logdict.logdict import LogDict, from_series, joined
 from ..._tap.host import flush
 from ..._tap.tap import tap
-from ...errors import LogTypeError, LogValueError, StopRun
+from ...errors import LogTypeError, LogValueError, MixedKeyError, StopRun
 from ...loggers._protocol.logger import Logger
 from .printer import Printer
 
@@ -70,4 +70,17 @@ class Listeners:
             flush()
         if self._printer is not None:
             self._printer.finish()
-        return joined(self._kept) if self._keeps else None
+        if not self._keeps:
+            return None
+        try:
+            return joined([_with_time(logs) for logs in self._kept])
+        except MixedKeyError as error:
+            error.add_note(
+                "The model logs something under a name that the fit uses, too. Give it another."
+            )
+            raise
+
+
+def _with_time(logs: LogDict) -> LogDict:
+    """Make a series of each key, if they are those of a single entry."""
+    return from_series({key: logs.series(key).with_time() for key in logs})
