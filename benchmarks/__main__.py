@@ -6,7 +6,7 @@ import sys
 
 import jax
 
-PARTS = ("spool", "tap", "solves", "watch", "loggers", "storage", "fit", "trackers")
+PARTS = ("spool", "tap", "listening", "solves", "watch", "loggers", "storage", "fit", "trackers")
 
 if __name__ == "__main__":
     unknown = set(sys.argv[1:]) - set(PARTS)

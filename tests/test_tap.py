@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import re
 import time
 
 import jax
@@ -474,7 +475,7 @@ def test_what_nobody_asked_for_is_not_computed():
     """A filter acts when the program is traced."""
     lines = jax.jit(spoolax.tap(scanned, argnames="start")).lower(0.0).as_text()
     assert "host_call" in lines or "callback" in lines
-    assert "multiply" not in lines
+    assert not re.search("multiply.*f32", lines)
 
 
 def test_the_same_function_and_options_compile_once():

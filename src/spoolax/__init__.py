@@ -10,6 +10,7 @@ from ._logdict.logdict import LogDict as LogDict
 from ._logdict.origin import Origin as Origin
 from ._spool.spool import spool as spool
 from ._tap.host import flush as flush
+from ._tap.listening import listening as listening
 from ._tap.tap import tap as tap
 from .errors import Converged as Converged
 from .errors import SpoolaxError as SpoolaxError

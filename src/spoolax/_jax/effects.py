@@ -6,7 +6,26 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
 from jax._src import dispatch
+
+
+@functools.cache
+def _steps() -> tuple[Any, list[Any]]:
+    zeros = [jax.device_put(np.int32(0), device) for device in jax.local_devices()]
+    return jax.jit(lambda x: x + 1), zeros
+
+
+def markers() -> list[Any]:
+    """Arrays that are ready when the programs that this thread has started by now have ended.
+
+    That is true of programs on one device, which executes them in order.
+    """
+    step, zeros = _steps()
+    with jax.ensure_compile_time_eval():
+        return [step(zero) for zero in zeros]
+
 
 _added: list[Callable[[], None]] = []
 

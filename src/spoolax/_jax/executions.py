@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jax._src.interpreters import pxla
 
 Execute = Callable[[], Any]
-Around = Callable[[Sequence[Any], Execute], Any]
+Around = Callable[[Any, Execute], Any]
 
 
-class _Watched(NamedTuple):
+class Watched(NamedTuple):
+    """What a program that somebody watches keeps."""
+
     part: Any
     around: Around
 
 
-def watch_executions(ctx: Any, part: Any, around: Around) -> None:
-    """Have `around(parts, execute)` called to execute the program that is being lowered.
-
-    It returns what `execute()` does. `parts` are those that were given here for the same program.
-    """
-    _wrap_calls()
-    # A program keeps what is in this list, and a program that calls the host is never started
-    # without Python.
-    ctx.module_context.add_keepalive(_Watched(part, around))
-
-
 @functools.cache
-def _wrap_calls() -> None:
+def wrap_calls() -> None:
+    """Have programs executed by those who watch them."""
     call = pxla.ExecuteReplicated.__call__
 
     @functools.wraps(call)
     def wrapped(self: Any, *args: Any) -> Any:
-        watched = [one for one in self.keepalive or () if isinstance(one, _Watched)]
-        if not watched:
-            return call(self, *args)
-        execute = functools.partial(call, self, *args)
-        return watched[0].around([one.part for one in watched], execute)
+        for one in self.keepalive or ():
+            if isinstance(one, Watched):
+                return one.around(one.part, functools.partial(call, self, *args))
+        return call(self, *args)
 
     pxla.ExecuteReplicated.__call__ = wrapped

@@ -12,7 +12,6 @@ from jax._src import callback
 from jax._src.interpreters import batching, mlir
 from jax.experimental import io_callback
 
-from .executions import Around, watch_executions
 from .platforms import has_fast_calls
 from .primitives import Primitive
 
@@ -81,19 +80,12 @@ host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
-def tell_host(receive: Callable[[Any], None], number: Any, part: Any, around: Around) -> None:
-    """Call `receive(number)` on the host. The program does not wait for it on other devices.
-
-    The program is executed by `around`; see `watch_executions`.
-    """
-    tell_host_p.bind(number, receive=receive, part=part, around=around)
+def tell_host(receive: Callable[[Any], None], number: Any) -> None:
+    """Call `receive(number)` on the host. The program does not wait for it on other devices."""
+    tell_host_p.bind(number, receive=receive)
 
 
-def _lower_tell_host(
-    ctx: Any, number: Any, *, receive: Callable[[Any], None], part: Any, around: Around
-) -> Any:
-    watch_executions(ctx, part, around)
-
+def _lower_tell_host(ctx: Any, number: Any, *, receive: Callable[[Any], None]) -> Any:
     def call(number: Any) -> tuple[()]:
         receive(number)
         return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +11,8 @@ from jax._src import core
 from jax._src.interpreters import ad, batching, mlir
 from jax._src.interpreters import partial_eval as pe
 
-from ..errors import UnsupportedError
 from .anatomy import While
 from .arrays import zeros
-from .platforms import compiling_for
 from .primitives import Jaxpr, Primitive, equation, remat_p, split, while_p
 from .tracing import trace
 
@@ -101,50 +98,6 @@ def wrap_partial_eval(primitive: Primitive, wrap: Callable[[Any], Any]) -> None:
     """Put `wrap(rule)` in the place of the partial-evaluation rule of `primitive`."""
     table = pe.custom_partial_eval_rules
     table[primitive] = wrap(table[primitive])
-
-
-def wrap_lowering(
-    primitive: Primitive, wants: Callable[[Any], Any], evaluate: Callable[..., Any]
-) -> None:
-    """Compile the equations of a primitive that are wanted as `evaluate(jaxpr, args)` says.
-
-    The jaxpr that it gets has just the one equation.
-    """
-    entry = mlir._lowerings[primitive]
-
-    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
-        if not wants(equation(primitive, params)):
-            return entry.rule(ctx, *operands, **params)
-        return lower_evaluated(ctx, operands, primitive, params, evaluate)
-
-    mlir._lowerings[primitive] = dataclasses.replace(entry, rule=lower)
-
-
-def lower_evaluated(
-    ctx: Any,
-    operands: Sequence[Any],
-    primitive: Primitive,
-    params: dict[str, Any],
-    evaluate: Callable[..., Any],
-) -> Any:
-    """Compile an equation as `evaluate(jaxpr, args)`, where the jaxpr has just that equation."""
-    if ctx.module_context.lowering_parameters.for_export:
-        raise UnsupportedError(
-            "A program that is made with `jax.export` may run anywhere, so it cannot call the host "
-            "while it runs, as `tap`, `watch` and `progress` do. Export the function without them, "
-            "or collect what it logs: `jax.export.export(jax.jit(spoolax.spool(f)))`."
-        )
-
-    def bound(*args: Any) -> list[Any]:
-        outs = primitive.bind(*args, **primitive.get_bind_params(params))
-        return list(outs)
-
-    def evaluated(*args: Any) -> list[Any]:
-        outs: list[Any] = evaluate(trace(bound, ctx.avals_in), args)
-        return outs
-
-    with compiling_for(ctx.module_context.platforms):
-        return mlir.lower_fun(evaluated, multiple_results=True)(ctx, *operands)
 
 
 def wrap_repetition(wants: Callable[[Any], Any], change: Callable[[Jaxpr, Jaxpr], Jaxpr]) -> None:

@@ -26,6 +26,14 @@ from .._jax.primitives import Jaxpr
 class Listener(Protocol):
     """Claims entries while a program is traced, and gets them when it runs."""
 
+    listens_to_python: bool  # Then it also hears what is logged outside of programs.
+
+    def claimed(self, nodes: Nodes) -> Nodes:
+        """The same entries, of which it has claimed those that it wants."""
+
+    def heard(self, nodes: Nodes) -> None:
+        """Something was logged outside of programs."""
+
     def compile(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Evaluate a program so that the entries in it reach those who have claimed them."""
 

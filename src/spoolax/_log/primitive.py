@@ -7,23 +7,26 @@ the marks that they find.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from .._jax.primitives import JaxprEqn, Primitive
-from .._jax.rule_tables import lower_evaluated, register, register_jet
+from .._jax.rule_tables import register, register_jet
+from .._jax.tracing import trace_is_clean
 from .._logdict.logdict import LogDict
 from .arguments import check_step, checked_data, checked_tags
 from .entry import Entry, Listener, Loop, Meta, Node, Nodes, calls, entries
 from .unheard import nobody_listens
 
-# True while a function is traced for somebody who listens. False while it is only rehearsed: what
-# is traced then will be traced again, and no entry may be left in it.
+# True while a function is traced for somebody who listens, and `Around` in blocks that do. False
+# while it is only rehearsed: what is traced then will be traced again, and no entry may be left in
+# it.
 listening = jax.make_user_context(default_value=None)
 # The `log` calls of a function whose backward rule is running. Of those, it is a repetition.
 repeating = jax.make_user_context(default_value=frozenset())
@@ -82,20 +85,51 @@ def log(
         code, line = frame.f_code, frame.f_lineno
         call = (code, frame.f_lasti)
         meta = Meta(tags, bool(explicit), site=f"{code.co_filename}:{line}", call=call)
-        entry = jax.tree.map(jnp.asarray, Entry(named, steps, None, meta))
+        entry = Entry(named, steps, None, meta)
+        if isinstance(listening.value, Around) and trace_is_clean():
+            listening.value.heard(entry)
+            return LogDict(named, steps=_by_key(steps, named))
+        entry = jax.tree.map(jnp.asarray, entry)
         if repeating.value:
             new = [key for key, call in calls(entry).items() if call not in repeating.value]
             entry = entry.replace(data={key: entry.data[key] for key in new})
         if entry.data:
             emit((entry,))
-    return LogDict(named, steps={name: dict.fromkeys(named, at) for name, at in steps.items()})
+    return LogDict(named, steps=_by_key(steps, named))
+
+
+def _by_key(steps: Mapping[str, Any], keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    return {name: dict.fromkeys(keys, at) for name, at in steps.items()}
+
+
+class Around(NamedTuple):
+    """The listeners of the blocks around some code, the innermost first."""
+
+    listeners: tuple[Listener, ...]
+
+    def heard(self, entry: Entry) -> None:
+        """Something was logged outside of programs."""
+        nodes: Nodes = (entry,)
+        for listener in self.listeners:
+            nodes = listener.claimed(nodes)
+        for listener in dict.fromkeys(listeners_of(nodes)):
+            listener.heard(nodes)
+
+
+def nearer() -> contextlib.AbstractContextManager[Any]:
+    """What is logged in this context is for somebody inside of the blocks around it."""
+    return listening(True) if isinstance(listening.value, Around) else contextlib.nullcontext()
 
 
 def emit(nodes: Sequence[Node]) -> None:
     """Bind entries, single or stacked, for the listeners around this code."""
-    if nodes and listening.value is not False:
+    around = listening.value
+    if nodes and around is not False:
         register_jet(log_p, _jvp)
-        leaves, tree = jax.tree.flatten(tuple(nodes))
+        nodes = tuple(nodes)
+        for listener in around.listeners if isinstance(around, Around) else ():
+            nodes = listener.claimed(nodes)
+        leaves, tree = jax.tree.flatten(nodes)
         log_p.bind(*leaves, tree=tree)
 
 
@@ -166,19 +200,23 @@ def _transpose(cotangents: Any, *values: Any, tree: Any) -> Any:
 
 
 def _run(*values: Any, tree: Any) -> list[Any]:
-    """Outside any trace, as when a loop with a tap in it is differentiated there."""
-    if listeners_of(jax.tree.unflatten(tree, values)):
+    """Outside any trace: in Python, or when a loop with a tap in it is differentiated there."""
+    nodes = jax.tree.unflatten(tree, values)
+    listeners = dict.fromkeys(listeners_of(nodes))
+    is_plain = not any(entry.meta.times or entry.meta.lanes for entry in entries(nodes))
+    if listeners and is_plain and all(one.listens_to_python for one in listeners):
+        for listener in listeners:
+            listener.heard(nodes)
+    elif listeners:
         with jax.disable_jit(False):
             jax.jit(lambda *values: log_p.bind(*values, tree=tree))(*values)
     return []
 
 
 def _lower(ctx: Any, *operands: Any, tree: Any) -> Any:
-    # Nothing is left of an entry that nobody has claimed.
-    listeners = listeners_of(jax.tree.unflatten(tree, operands))
-    if not listeners:
-        return []
-    return lower_evaluated(ctx, operands, log_p, {"tree": tree}, listeners[0].compile)
+    # Nothing is left of an entry that nobody has claimed. Others are gone by now.
+    del ctx, operands, tree
+    return []
 
 
 log_p.def_impl(_run)

@@ -44,7 +44,7 @@ def nobody_listens(frame: FrameType) -> None:
     if names and tracing.trace_is_clean():
         warn(
             f"Nobody listens to this `spoolax.log`, also not the {names[0]} that is open here: it "
-            "gets what is logged inside a function that it listens to, `logger.tap(f)`. In a "
-            "Python loop, call `logger.log(values, step)`.",
+            "gets what is logged in a block that it listens to, `with logger.listening():`, or "
+            "inside a function, `logger.tap(f)`. Or call `logger.log(values, step)`.",
             UnheardLogWarning,
         )

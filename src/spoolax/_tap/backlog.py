@@ -10,7 +10,7 @@ import collections
 import heapq
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .lines import Chunk, Lines
@@ -24,20 +24,31 @@ MANY_ENTRIES = 1 << 19
 # What is posted to one sink is queued together, up to this many items and bytes.
 PILE = 1000
 PILE_BYTES = 1 << 20
+MERGED = 256  # Executions of a program that are delivered at once.
 FEW = 16  # Items that are delivered without a pause, where they are only buffered.
 
 
 class Pile(Chunk):
     """Things that do not come from a program, for one sink to get."""
 
-    def __init__(self, sink: Sink, item: Any, size: int = 0, arrays: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        item: Any,
+        size: int = 0,
+        arrays: Sequence[Any] = (),
+        kind: Any = None,
+    ) -> None:
         run, due = run_of(sink), time.perf_counter() + sink.latency
         super().__init__(run, sink, self._call(), size, 1, due, collections.deque([arrays]))
         self._items = collections.deque([item])
+        self._kind = kind
 
-    def takes(self, size: int) -> bool:
-        """Say whether something more may be added."""
-        return not self.is_taken and self.entries < PILE and self.size + size < PILE_BYTES
+    def takes(self, size: int, kind: Any) -> bool:
+        """Say whether something more of some kind may be added."""
+        if self.is_taken or self._kind != kind:
+            return False
+        return self.entries < PILE and self.size + size < PILE_BYTES
 
     def add(self, item: Any, size: int, arrays: Sequence[Any]) -> None:
         """Add something."""
@@ -55,6 +66,27 @@ class Pile(Chunk):
             # To pause takes longer than to buffer something that does not have to be waited for.
             if not self.sink.gathers or len(self._items) % FEW == 0 or self.waits[0]:
                 yield
+
+
+class Ends(Pile):
+    """What executions of one program have left at their ends, for one sink to get."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        kind: Any,
+        item: Any,
+        size: int,
+        deliver: Callable[[list[Any], Run], Iterator[None]],
+    ) -> None:
+        super().__init__(sink, item, size, kind=kind)
+        self.run, self.due = Run(0, None), time.perf_counter() + sink.latency / 2
+        self._deliver_some = deliver
+
+    def _call(self) -> Iterator[None]:
+        while self._items:
+            count = min(MERGED, len(self._items))
+            yield from self._deliver_some([self._items.popleft() for _ in range(count)], self.run)
 
 
 def run_of(sink: Sink) -> Run:
@@ -109,10 +141,12 @@ class Backlog:
         self.bytes += chunk.size
         self.entries += chunk.entries
 
-    def add_to_pile(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> bool:
+    def add_to_pile(
+        self, sink: Sink, item: Any, size: int, arrays: Sequence[Any] = (), kind: Any = None
+    ) -> bool:
         """Add something to what was posted to the same sink before, if that is possible."""
         pile = self._piles.get(sink)
-        if pile is None or not pile.takes(size):
+        if pile is None or not pile.takes(size, kind):
             return False
         is_last = pile.line.chunks[-1] is pile if sink.gathers else self._latest is pile
         if not is_last or pile.number < self._last_of_program:

@@ -22,6 +22,7 @@ from .sinks import Sink
 # Entries in a batch that comes in order. To make a batch of less is no cheaper than to make single
 # entries of them, and one of more would keep the program from the interpreter.
 FEW, MANY = 8, 256
+STEP = "step"
 
 
 def count_entries(parts: Sequence[Arrived], wanted: Callable[[Meta], str | None]) -> int:
@@ -47,12 +48,21 @@ def deliver(
         for piece in pieces
         if (prefix := wanted(piece.meta)) is not None and len(piece.order)
     ]
+    if sink.numbered is not None:
+        mine = [piece if piece.steps else _numbered(piece, run, sink.numbered) for piece in mine]
     make = _singles if not sink.batch else _stretches if sink.in_order else _batches
     for logs in make(mine, run, when):
-        if sink in run.done_with:
+        if sink in run.done_with or (sink.numbered is not None and sink.stop is not None):
             return
         sink.call(run, logs)
         yield
+
+
+def _numbered(piece: Piece, run: Run, numbered: Callable[..., Any]) -> Piece:
+    """Give entries a step."""
+    steps, lanes = numbered(run, piece.meta, piece.iterations), piece.meta.lanes
+    whole = np.broadcast_to(steps.reshape(-1, *(1 for _ in lanes)), (len(steps), *lanes))
+    return piece._replace(steps={STEP: whole})
 
 
 def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:

@@ -12,6 +12,7 @@ are still there then deliver what they hand over.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import math
 import os
@@ -22,10 +23,11 @@ from typing import Any
 
 import jax
 
-from .._jax.effects import add_to_barrier
+from .._jax.arrays import is_ready
+from .._jax.effects import add_to_barrier, markers
 from .._threads import start_thread
 from ..errors import LogTypeError
-from .backlog import Backlog, Pile, run_of
+from .backlog import Backlog, Ends, Pile, run_of
 from .lines import Chunk
 from .runs import Embedded, Run, Runs
 from .sinks import Sink, failures, raise_all, reports
@@ -68,6 +70,9 @@ class Host:
         self._waiting = 0  # Threads in `flush`.
         self.waiting_threads: set[int] = set()  # They do nothing before the worker does.
         self.runs = Runs()
+        # What is to be queued when some arrays are ready.
+        self._unready: collections.deque[tuple[Sink, Any, int, Sequence[Any]]] = collections.deque()
+        self.misses_starts = False  # Of programs that hand over what they log at their end only.
         self._broken: BaseException | None = None
 
     def begin(self, sink: Sink) -> Run:
@@ -103,6 +108,45 @@ class Host:
                     return
         self.put(Pile(sink, item, size, arrays), "wait", wait=self._alone)
 
+    def put_end(
+        self,
+        sink: Sink,
+        kind: Any,
+        item: Any,
+        size: int,
+        deliver: Callable[[list[Any], Run], Iterator[None]],
+    ) -> bool:
+        """Queue what a program has left at its end, together with what others of its kind have."""
+        if not self._alone:
+            with self._lock:
+                self._post_ready()
+                if self._backlog.add_to_pile(sink, item, size, kind=kind):
+                    return True
+        return self.put(Ends(sink, kind, item, size, deliver), sink.overflow, wait=self._alone)
+
+    def post_when_ready(self, sink: Sink, item: Any, size: int, arrays: Sequence[Any]) -> None:
+        """Queue something as `post` does, but after what comes before some arrays are ready.
+
+        What comes after that from programs must have been started later.
+        """
+        with self._lock:
+            self._start_worker()
+            if not self._alone:
+                self._unready.append((sink, item, size, arrays))
+                self._post_ready()
+                if self._asleep:
+                    self._arrived.notify()
+                return
+        jax.block_until_ready(arrays)
+        self.post(sink, item, size)
+
+    def _post_ready(self) -> None:
+        """Queue what has become ready."""
+        while self._unready and all(map(is_ready, self._unready[0][3])):
+            sink, item, size, _ = self._unready.popleft()
+            if not self._backlog.add_to_pile(sink, item, size):
+                self._backlog.append(Pile(sink, item, size))
+
     def post_later(self, sink: Sink, item: Any, seconds: float) -> None:
         """Post something after a while; at once, if there is no worker to do that."""
         with self._lock:
@@ -136,6 +180,7 @@ class Host:
         """
         with self._lock:
             self._start_worker()
+            self._post_ready()
             bounded = not chunk.run.unbounded and overflow != "keep"
             if bounded and self._backlog.is_full(chunk):
                 if overflow == "drop":
@@ -224,7 +269,8 @@ class Host:
                 if self._alone:
                     return
                 self._backlog.post_until(time.perf_counter())
-                if naps > NAPS and self._lines.first() is None:
+                self._post_ready()
+                if naps > NAPS and self._lines.first() is None and not self._unready:
                     self._sleep()
                     continue
                 if not self._is_due():
@@ -331,12 +377,19 @@ class Host:
             )
         self.runs.wait()
         with contextlib.suppress(RuntimeError):
+            self.wait_for_ends()
             jax.effects_barrier()
         self.drain()
+
+    def wait_for_ends(self) -> None:
+        """Wait for programs of this thread that hand over what they log at their end only."""
+        if self.misses_starts:
+            jax.block_until_ready(markers())
 
     def drain(self) -> None:
         """Wait until what has come by now has been delivered, whatever programs still run."""
         with self._lock:
+            self._post_ready()
             self._wait_until_done(self._backlog.put)
             while self._lines.any_unbounded():  # From programs that callbacks started.
                 self._wait_until_done(self._backlog.put)
@@ -411,6 +464,7 @@ def flush() -> None:
 def _barrier() -> None:
     """What `jax.effects_barrier()` does as well: our callbacks are effects, too."""
     if not host.is_worker():  # It would wait for itself.
+        host.wait_for_ends()
         host.drain()
 
 

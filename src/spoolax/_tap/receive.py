@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import StopRun
 from ._reels.gather import Arrived, ShardGroup, arrived, wrapped
-from ._reels.pieces import Part
+from ._reels.pieces import Part, ends
 from ._reels.reel import Group, ReelRows
 from .deliver import count_entries, deliver
 from .host import host
@@ -29,6 +29,8 @@ from .sinks import Sink, reports
 
 if TYPE_CHECKING:
     from .stream import Tap
+
+LATENCY = 0.1  # Seconds, where nobody listens.
 
 
 class Asked(NamedTuple):
@@ -77,6 +79,34 @@ class Receiver:
         """Find the run that calls."""
         return host.run(int(orders[0]), self.part)
 
+    def begin(self, is_alone: bool, orders: Any) -> Any:
+        """Somebody else's program begins. Say how."""
+        run = self.run(orders)
+        run.begun = time.perf_counter()
+        stops = (sink.stop for tap, sink in self._sinks(run) if tap.listens_to_python)
+        run.stop = run.stop or next(filter(None, stops), None)
+        orders = self.pace.begin(run.number, self._latency(run))
+        orders[0] = run.answer(is_alone)
+        return orders
+
+    def over(self, handover: Handover, is_alone: bool, numbers: Any, *arrays: Any) -> Any:
+        """Somebody else's program ends, and this is left to hand over."""
+        assert self.part is not None
+        if not self.part.calls:  # Many of these may come in a short time.
+            for tap, sink in self._sinks(None):
+                if is_alone and sink.stop is not None and tap.listens_to_python:
+                    raise sink.stop
+                if tap in handover.listeners:
+                    deliver_some = functools.partial(_deliver_ends, handover.groups, tap, sink)
+                    item = numbers, arrays, time.time()
+                    if not host.put_end(sink, (tap, handover), item, handover.size, deliver_some):
+                        _dropped(sink, count_entries(ends(handover.groups, [item]), _wanted(tap)))
+            return numbers
+        run = host.run(abs(int(numbers[0])), self.part)
+        run.ended = time.perf_counter()
+        self.returned(Tail(numbers, arrays, handover), run)
+        return numbers
+
     def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:
         """Queue what has arrived."""
         for tap, sink in self._sinks(run):
@@ -106,16 +136,17 @@ class Receiver:
             (first, now), place, absolute = pause, self.places[loop], loop in self.absolute
             limit = wrapped(int(orders[place]) - first) if absolute else int(orders[place])
             if now != first and elapsed is not None:
-                latency = min(sink.latency for _, sink in self._sinks(run))
-                limit = self.pace.next(loop, limit, wrapped(now - first), elapsed, latency)
+                made, latency = wrapped(now - first), self._latency(run)
+                limit = self.pace.next(loop, limit, made, elapsed, latency)
             orders[place] = wrapped(now + limit) if absolute else limit
         return orders
 
-    def _sinks(self, run: Run) -> Iterator[tuple[Tap, Sink]]:
+    def _sinks(self, run: Run | None) -> Iterator[tuple[Tap, Sink]]:
         for tap in self.taps:
-            sink = tap.sink or run.sink
-            assert sink is not None
-            yield tap, sink
+            yield from ((tap, sink) for sink in tap.sinks_of(run))
+
+    def _latency(self, run: Run) -> float:
+        return min((sink.latency for _, sink in self._sinks(run)), default=LATENCY)
 
     def _put(self, parts: Sequence[Arrived], run: Run, tap: Tap, sink: Sink, when: float) -> None:
         mine = [part for part in parts if tap in part.group.listeners]
@@ -184,10 +215,12 @@ class _Left:
             assert run.begun is not None
             totals = dict(zip(tail.handover.receiver.places, rest, strict=True))
             self._pace.ended(run.begun, run.ended or time.perf_counter(), totals)
-        return parts if number > 0 else []  # What it logs after it was told to stop did not happen.
+        return parts if number >= 0 else []  # What it logs after it was told to stop did not happen
 
     def put(self, tap: Tap, sink: Sink) -> None:
-        waits: collections.deque[Sequence[Any]] = collections.deque([[self._tail.numbers]])
+        waits: collections.deque[Sequence[Any]] = collections.deque()
+        if isinstance(self._tail.numbers, jax.Array):
+            waits.append([self._tail.numbers])
         wanted = _wanted(tap)
 
         def read() -> list[Arrived]:
@@ -207,6 +240,14 @@ class _Left:
         if not host.put(chunk, sink.overflow, wait=host.is_alone):
             chunk.deliver = drop_all()  # How many there are is known at the end.
             host.put(chunk, "keep")
+
+
+def _deliver_ends(
+    groups: Sequence[Any], tap: Tap, sink: Sink, items: Sequence[Any], run: Run
+) -> Iterator[None]:
+    mine = [part for part in ends(groups, items) if tap in part.group.listeners]
+    _, _, when = items[0]
+    return deliver(mine, run, sink, _wanted(tap), when)
 
 
 def _wanted(tap: Tap) -> Callable[[Any], str | None]:

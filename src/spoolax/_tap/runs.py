@@ -8,7 +8,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -95,34 +95,33 @@ class Run:
 
 
 class Embedded:
-    """A part of somebody else's program that streams, and which execution began last."""
+    """Somebody else's program that streams, and which execution began last."""
 
     execution: Execution | None = None
+    calls = True  # It may call the host before it ends. Only then are executions watched.
 
 
 class Execution:
-    """One execution of somebody else's program. Every part of it that streams is a run."""
+    """One execution of somebody else's program."""
 
     def __init__(self) -> None:
         self.interruptible = interruptible()
-        self._runs: list[Run] = []
+        self._run: Run | None = None  # Once it has called the host.
 
-    def add(self, run: Run) -> None:
-        run.interruptible = self.interruptible
-        self._runs.append(run)
+    def identify(self, run: Run) -> None:
+        """This is its run."""
+        run.interruptible, self._run = self.interruptible, run
 
     def raise_if_stopped(self) -> None:
-        for run in self._runs:
-            run.raise_if_stopped()
+        if self._run is not None:
+            self._run.raise_if_stopped()
         if self.interruptible.asked():
             raise KeyboardInterrupt
 
 
-def execute(parts: Sequence[Embedded], run: Callable[[], Any]) -> Any:
+def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
-    execution = Execution()
-    for part in parts:
-        part.execution = execution
+    part.execution = execution = Execution()
     try:
         with execution.interruptible:
             out = run()
@@ -157,7 +156,7 @@ class Runs:
         if run is None:
             run = self._new(None, unbounded)
             if part is not None and part.execution is not None:
-                part.execution.add(run)
+                part.execution.identify(run)
             self._remember(run)
         return run
 

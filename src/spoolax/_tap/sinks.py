@@ -40,6 +40,10 @@ class Sink:
         # Whether what is posted may be queued with what was posted before, though something for
         # others came in between. That is cheaper, where nobody sees when exactly it gets it.
         self.gathers = False
+        # Numbers entries that have no step, given their run and iterations.
+        self.numbered: Callable[..., Any] | None = None
+        self.behind: Sink | None = None  # The one in whose line it is.
+        self.stop: StopRun | None = None  # It has seen enough.
         self.run: Run | None = None  # For what does not come from a program.
         self.dropped = 0
         self.failures = 0
@@ -56,6 +60,8 @@ class Sink:
 
         These are sinks of the same owner, or callback, or object whose methods they call.
         """
+        if self.behind is not None:
+            return self.behind.line
         if self.owner is not None:
             return id(self.owner)
         callback = self.callback
@@ -81,7 +87,7 @@ class Sink:
         try:
             self.callback(logs)
         except StopRun as stop:
-            run.stop = run.stop or stop
+            self.stop, run.stop = stop, run.stop or stop
             run.done_with.add(self)
             failures.stopping(self, run)
         except BaseException as error:

@@ -18,13 +18,17 @@ logged outside loops at once. So do parts of larger programs, where nothing can 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from .._jax.host_call import tell_host
+from .._jax.host_call import host_call, tell_host
+from .._jax.lowering import watch_executions
 from .._jax.primitives import Jaxpr
 from .._listen.keys import keys_of
 from .._listen.options import Options
@@ -37,29 +41,49 @@ from .._walk.survey import survey
 from ._meaning.claims import wanted_by
 from ._meaning.shards import WithShards
 from ._meaning.urgent import alarms_apart, is_rare
+from .host import host
 from .pace import Pace
 from .receive import Receiver, Tail, raise_stop
-from .runs import Embedded, execute
+from .runs import Embedded, Run, execute
 from .sinks import Sink
 
 
 class Tap:
     """A listener that streams: its options, and its sink (None: that of the run)."""
 
+    listens_to_python = False
+
     def __init__(self, options: Options, sink: Sink | None) -> None:
         self.options, self.sink = options, sink
 
+    def claimed(self, nodes: Nodes) -> Nodes:
+        """Claim what nobody nearer has taken, if it is the tap of blocks around some code."""
+        raise NotImplementedError
+
+    def heard(self, nodes: Nodes) -> None:
+        """Something was logged outside of programs, if it is the tap of blocks around that."""
+        raise NotImplementedError
+
+    def sinks_of(self, run: Run | None) -> Sequence[Sink]:
+        """Who gets what it has claimed in a run."""
+        if self.sink is not None:
+            return [self.sink]
+        assert run is not None
+        assert run.sink is not None
+        return [run.sink]
+
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-        """Stream what taps have claimed in a part of a larger program."""
+        """Stream what taps have claimed in somebody else's program."""
         part, pace = Embedded(), Pace()
-        begin = pace.begin(0, 0.0)
         outs, tail = stream(
-            jaxpr, *once(survey(jaxpr, unbounded=True)), args, None, begin, pace, part
+            jaxpr, *once(survey(jaxpr, unbounded=True)), args, None, None, pace, part
         )
-        # What stopped it can be raised only if it fails, once no device waits for another.
-        run, _ = lax.optimization_barrier((tail.numbers[0], outs))
-        lax.cond(run < 0, lambda: tell_host(raise_stop, run, part, execute), lambda: None)
+        if part.calls:
+            watch_executions(part, execute)
+            # What stopped it can be raised only if it fails, once no device waits for another.
+            run, _ = lax.optimization_barrier((tail.numbers[0], outs))
+            lax.cond(run < 0, lambda: tell_host(raise_stop, run), lambda: None)
         return outs
 
 
@@ -76,8 +100,8 @@ def stream(
     """Evaluate a jaxpr, streaming what `tap` wants and what belongs to other taps already.
 
     `found` is what it logs, as `survey` says, and `repeated` what of it is not to be logged.
-    `begin` is what `Pace.begin` returns. Returns the outputs, and what is left to hand over, which
-    is nothing in a `part` of somebody else's program.
+    `begin` is what `Pace.begin` returns. Returns the outputs, and what is left to hand over. In
+    `part`, somebody else's program, that cannot be returned, so it is handed over at the end.
     """
     claiming: dict[Any, None] = dict.fromkeys(
         one for nodes, _ in found for entry in entries(nodes) for one in entry.meta.listeners
@@ -91,13 +115,31 @@ def stream(
         listeners.append((one, Windows(keys, everything)))
     receiver = Receiver([tap for tap, _ in listeners], pace, part)
     # One process is called for all of them, and only that one could have what others return.
-    returns = part is None and jax.process_count() == 1
+    returns = jax.process_count() == 1
     meaning = WithShards(listeners, tap, repeated, receiver, returns)
     meaning.rehearse(jaxpr, args)
     pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
+    if part is not None:
+        begin = _begin(receiver, part, pace, returns, meaning.calls)
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())
     assert not nodes, "everything was sent"
-    return outs, meaning.tail(meaning.finish(state))
+    tail = meaning.tail(meaning.finish(state))
+    if part is not None and returns:
+        over = functools.partial(receiver.over, tail.handover)
+        tail.numbers = host_call(over, tail.numbers, *tail.arrays)
+    return outs, tail
+
+
+def _begin(
+    receiver: Receiver, part: Embedded, pace: Pace, returns: bool, calls: bool
+) -> np.ndarray | jax.Array:
+    """What somebody else's program begins with. If it `calls` the host, it asks for that."""
+    part.calls = calls or not returns
+    begin = pace.begin(0, 0.0)
+    if not part.calls:
+        begin[1] = 0  # All it logs can wait for the end.
+        host.misses_starts = True
+    return host_call(receiver.begin, jnp.asarray(begin)) if returns and calls else begin
 
 
 def _unclaimed(nodes: Nodes) -> Nodes:

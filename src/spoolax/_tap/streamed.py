@@ -16,11 +16,12 @@ import jax
 
 from .._jax import arrays
 from .._jax.primitives import Jaxpr, JaxprEqn
+from .._jax.tracing import trace
 from .._listen.programs import Program
 from .._listen.selection import left_over
 from .._listen.silence import warn_of_silence
 from .._log.entry import Entry, Nodes, divided, map_entries, with_steps
-from .._log.primitive import emit
+from .._log.primitive import Around, emit, listening
 from .._walk.counts import running_loops
 from .._walk.interpret import interpret
 from .._walk.meaning import Shards, State
@@ -48,13 +49,23 @@ class Streamed(Program):
             self.extra = len(self.steps)
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        program = closed
         found, repeated = once(survey(closed, unbounded=not self._tap.options.windowed))
         if self.warns:
             nodes = (nodes for nodes, _ in found)
             warn_of_silence(self.function, closed, nodes, self._tap.options)
         if not self.traced:
             *args, begin = args
-            return stream(closed, found, repeated, args, self._tap, begin, self._pace(args))
+            tap: Tap | None = self._tap
+            if isinstance(listening.value, Around):  # Blocks get what we leave.
+                claiming = _Claiming(self._tap, (), repeated)
+                closed = trace(
+                    lambda *args: interpret(program, args, (), claiming, Where())[0],
+                    [jax.typeof(arg) for arg in args],
+                )
+                found, repeated = once(survey(closed, unbounded=True))
+                tap = None
+            return stream(closed, found, repeated, args, tap, begin, self._pace(args))
         # Compiled by itself inside what surrounds it, so that it is streamed as a whole.
         assert _current.value is not None
         claiming = _Claiming(_current.value, self.steps, repeated)

@@ -11,8 +11,8 @@ log, and hand everything else through:
   it runs, and what a checkpointed function runs again is silent;
 - where partial evaluation splits a while loop in two, it is run once more only to log.
 
-When JAX compiles a construct with entries that a `tap` inside it has claimed, that tap compiles
-it instead.
+When JAX compiles a program with entries that a `tap` inside it has claimed, that tap compiles it
+instead.
 """
 
 from __future__ import annotations
@@ -30,23 +30,22 @@ from jax import lax
 from .._jax import arrays, rule_tables, tracing
 from .._jax.anatomy import Cond, While
 from .._jax.filtered import filtered_primitives, ignore_filtered
+from .._jax.lowering import wrap_programs
 from .._jax.primitives import (
     Jaxpr,
     JaxprEqn,
     Primitive,
     cond_p,
     equation,
-    jit_p,
     open_jaxpr,
     remat_p,
     scan_p,
-    shard_map_p,
     split,
     while_p,
 )
 from .._log.cotangents import mark_p, only_if
 from .._log.entry import Entry, Nodes, map_entries, masked, restrict
-from .._log.primitive import emit, listening
+from .._log.primitive import emit, listening, log_effect
 from .counts import claimed_logs, logs, marks
 from .interpret import interpret, logged_in, rules
 from .meaning import Meaning, Silent, State
@@ -307,7 +306,5 @@ rule_tables.wrap_partial_eval(while_p, _split_while)
 rule_tables.wrap_repetition(logs, _without)
 for _primitive in (scan_p, remat_p):
     rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_tied, _primitive), logs)
-# Entries that are claimed are compiled by the outermost of these that they are in.
-for _primitive in (jit_p, scan_p, while_p, shard_map_p):
-    rule_tables.wrap_lowering(_primitive, claimed_logs, _compile)
+wrap_programs(claimed_logs.within, _compile, log_effect)
 tracing.wrap_rehearsals(lambda: listening(False))

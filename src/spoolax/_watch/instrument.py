@@ -16,7 +16,7 @@ from .._jax.anatomy import Call, anatomy, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.selection import is_heard
 from .._log.entry import Nodes, restrict
-from .._log.primitive import emit, log_p
+from .._log.primitive import emit, log_p, nearer
 from .._tap.streamed import Streamed
 from .._walk.counts import Count, is_cond, is_loop
 from .._walk.interpret import interpret
@@ -82,4 +82,6 @@ class Instrumented(Streamed):
             return outs
 
         count = len(args) - self.extra
-        return super().interpret(jax.make_jaxpr(instrumented)(*args[:count]), args)
+        with nearer():
+            made = jax.make_jaxpr(instrumented)(*args[:count])
+        return super().interpret(made, args)

@@ -85,6 +85,11 @@ class Reeling(Meaning):
         for where in self._noting.values():  # An alarm sends all reels of its unit.
             self._rigid.update(loops_at(where)[:-1] if self._unit(where) else [])
 
+    @property
+    def calls(self) -> bool:
+        """Whether the program may call the host before it ends."""
+        return bool(self._loops or self._sending or self._noting)
+
     def tail(self, state: StreamState) -> Tail:
         """What is left to hand over."""
         names = [*self._groups, *self._left] if self._returns else []

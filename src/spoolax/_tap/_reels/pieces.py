@@ -44,6 +44,30 @@ class Part(NamedTuple):
         return pieces
 
 
+def ends(groups: Sequence[Any], items: Sequence[Any]) -> list[Part]:
+    """Join what several executions of a program without loops have left in their reels.
+
+    Each reel has one row at most. Of each execution, there are how many, and their arrays.
+    """
+    parts: list[Part] = []
+    place = 0
+    for number, group in enumerate(groups):
+        width = group.layout.width
+        filled = [(i, given) for i, (numbers, given, _) in enumerate(items) if numbers[1 + number]]
+        if filled:
+            words = np.stack([given[place][:width] for _, given in filled])
+            # Rows are ordered by the first number of each, within their execution.
+            order = words[:, 0].view(np.int32)
+            order += np.array([i for i, _ in filled], np.int32) * np.int32(len(groups) + 1)
+            large = (
+                np.stack([given[place + 1 + i][0] for _, given in filled])
+                for i in range(group.layout.large)
+            )
+            parts.append(Part(group, ReelRows(words, tuple(large))))
+        place += group.arrays
+    return parts
+
+
 class Piece(NamedTuple):
     """What one `log` call of the program logged, entry by entry in the order of `order`."""
 

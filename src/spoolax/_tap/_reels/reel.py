@@ -60,6 +60,11 @@ class Layout:
         """How many arrays are not packed."""
         return self._packing.is_packed.count(False)
 
+    @property
+    def width(self) -> int:
+        """How many words a row has."""
+        return self._packing.packed_types[0].size  # type: ignore[no-any-return]
+
     @functools.cached_property
     def row_bytes(self) -> int:
         """The size of a row."""
@@ -83,7 +88,7 @@ class Layout:
 
     def taken(self, count: int, words: Any, large: Sequence[Any]) -> ReelRows:
         """Take the rows that are filled from buffers that have arrived on the host."""
-        width = self._packing.packed_types[0].size
+        width = self.width
         parts = (words[: count * width].reshape(count, width), *(x[:count] for x in large))
         if count * width < len(words) // 4:  # A view would keep all of the buffer.
             parts = tuple(x.copy() for x in parts)

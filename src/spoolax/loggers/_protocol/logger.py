@@ -24,6 +24,7 @@ from ..._log.primitive import log
 from ..._logdict.logdict import LogDict
 from ..._rows import InLoop
 from ..._tap.host import host
+from ..._tap.listening import listening
 from ..._tap.sinks import Sink
 from ..._tap.tap import Tapped, checked_sink
 from ...errors import LoggerStateError, LogTypeError, StopRun
@@ -237,9 +238,34 @@ class Logger(Generic[LoopState]):
             **options: `argnames`, `tags`, `keep_logs`, `interval`, `reduce` and `prefix`, as in
                 `spoolax.tap`.
         """
+        sink = self.as_sink(latency, overflow)
+        return TappedByLogger(f, Options(**options), sink, logger_state)
+
+    def listening(
+        self, *, latency: float = LIVE, overflow: str = "wait", **options: Unpack[OptionsDict]
+    ) -> listening:
+        """Hand what is logged in a `with` block to this logger: see `spoolax.listening`.
+
+        Examples:
+            >>> import spoolax, jax
+            >>> from spoolax.loggers import RingBufferLogger
+            >>> @jax.jit
+            ... def train_step(x):
+            ...     spoolax.log({"loss": x**2})
+            ...     return x / 2
+            >>> with RingBufferLogger(100) as logger, logger.listening():
+            ...     for x in (3.0, 2.0):
+            ...         y = train_step(x)
+            >>> [(one.step, float(one.values["loss"])) for one in logger.records]
+            [(0, 9.0), (1, 4.0)]
+        """
+        return listening(self, latency=latency, overflow=overflow, **options)
+
+    def as_sink(self, latency: float = LIVE, overflow: str = "wait") -> Sink:
+        """What hands entries to this logger."""
         sink = checked_sink(self, self.takes_many, latency, overflow)
         sink.owner, sink.in_order = self, self.keeps_order
-        return TappedByLogger(f, Options(**options), sink, logger_state)
+        return sink
 
     def spool(
         self,

@@ -1,0 +1,95 @@
+"""A Python loop around a jitted step: with nothing, with blocks that listen, and by other means."""
+
+import contextlib
+import tempfile
+
+import jax
+import jax.numpy as jnp
+
+import spoolax
+
+from .measure import _time, race, verdict
+
+STEPS = 300
+# The size of the matrix in a step, about how long the step takes, and the goals: the most that
+# listening may add, in seconds, and the most of the time without it.
+SIZES = ((8, "20 us", 30e-6, None), (130, "100 us", None, 1.2), (500, "2 ms", None, 1.02))
+
+
+def main():
+    for size, about, more, ratio in SIZES:
+        loops(size, about, more, ratio)
+
+
+def make_step(report):
+    @jax.jit
+    def step(x):
+        x = jnp.tanh(x @ x / x.shape[0] + 0.1)
+        report({"mean": x.mean(), "max": x.max(), "first": x[0, 0], "last": x[-1, -1]})
+        return x
+
+    return step
+
+
+def loops(size, about, more, ratio):
+    start = jnp.eye(size)
+    silent, logging = make_step(lambda values: None), make_step(spoolax.log)
+    debug = make_step(lambda values: jax.debug.callback(lambda **_: None, **values))
+    tapped = spoolax.tap(logging, lambda logs: None)
+
+    def python(step, each=lambda x: None):
+        def run():
+            x = start
+            for _ in range(STEPS):
+                x = step(x)
+                each(x)
+            x.block_until_ready()
+
+        return run
+
+    def listened():
+        with spoolax.listening(lambda logs: None):
+            python(logging)()
+
+    def tap():
+        python(tapped)()
+        spoolax.flush()
+
+    calls = {
+        "nothing": python(silent),
+        "listening, callback": listened,
+        "tap of the step": tap,
+        "float(x[0, 0]) in every step": python(silent, lambda x: float(x[0, 0])),
+        "jax.debug.callback": python(debug),
+    }
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError):
+            calls["wandb offline, by hand"] = by_wandb(stack, start, silent)
+        times = race(calls, rounds=7, target=0.0)
+    print(f"\n{STEPS} calls of a step of about {about}, each")
+    base = times["nothing"] / STEPS
+    for name, t in times.items():
+        each, said = t / STEPS, ""
+        if name.startswith("listening"):
+            if more is not None:
+                said = f"  goal +{_time(more)}: {'met' if each - base <= more else 'MISSED'}"
+            else:
+                said = verdict(each / base, ratio)
+        print(f"  {name:<32} {_time(each):>9} {each / base:>8.2f}x{said}")
+
+
+def by_wandb(stack, start, step):
+    import wandb
+
+    directory = stack.enter_context(tempfile.TemporaryDirectory())
+    settings = wandb.Settings(silent=True, mode="offline")
+    run = stack.enter_context(wandb.init(dir=directory, settings=settings))
+
+    def call():
+        x = start
+        for _ in range(STEPS):
+            x = step(x)
+            values = {"mean": x.mean(), "max": x.max(), "first": x[0, 0], "last": x[-1, -1]}
+            run.log({name: float(value) for name, value in values.items()})
+
+    return call

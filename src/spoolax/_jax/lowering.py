@@ -1,0 +1,78 @@
+"""Compiling whole programs in another way than JAX would."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax._src.interpreters import mlir, pxla
+
+from ..errors import UnsupportedError
+from .executions import Around, Watched, wrap_calls
+from .platforms import compiling_for
+from .primitives import Jaxpr
+from .tracing import trace
+
+
+def wrap_programs(
+    wants: Callable[[Jaxpr], Any],
+    evaluate: Callable[[Jaxpr, Sequence[Any]], list[Any]],
+    effect: Any,
+) -> None:
+    """Compile programs that are wanted as `evaluate(jaxpr, args)`, which returns their results.
+
+    A program on one device that nobody watches does not have the effect any more: programs with
+    effects are started by Python, which takes far longer. It has ended when another has that the
+    same thread starts on the same device after it.
+    """
+    lower, lower_cached = mlir.lower_jaxpr_to_module, pxla._cached_lowering_to_hlo
+
+    @functools.wraps(lower)
+    def wrapped(name: str, jaxpr: Jaxpr, **about: Any) -> Any:
+        if not wants(jaxpr):
+            return lower(name, jaxpr, **about)
+        if about["lowering_parameters"].for_export:
+            raise UnsupportedError(
+                "A program that is made with `jax.export` may run anywhere, so it cannot call the "
+                "host while it runs, as `tap`, `watch` and `progress` do. Export the function "
+                "without them, or collect what it logs: "
+                "`jax.export.export(jax.jit(spoolax.spool(f)))`."
+            )
+        token = _watched.set([])
+        try:
+            with compiling_for(about["platforms"]):
+                evaluated = trace(lambda *args: evaluate(jaxpr, args), jaxpr.in_avals)
+            watched = _watched.get()
+        finally:
+            _watched.reset(token)
+        lowered = lower(name, evaluated, **about)
+        if not watched and about["num_partitions"] == 1:
+            watched = [_QUIET]
+        return lowered._replace(keepalive=[*(lowered.keepalive or ()), *watched])
+
+    @functools.wraps(lower_cached)
+    def wrapped_cached(jaxpr: Jaxpr, *args: Any, **about: Any) -> Any:
+        lowered = lower_cached(jaxpr, *args, **about)
+        if effect in jaxpr.effects and wants(jaxpr):
+            _, keepalive, _, unordered, *_ = lowered
+            if effect in unordered and any(one is _QUIET for one in keepalive or ()):
+                unordered.remove(effect)
+        return lowered
+
+    mlir.lower_jaxpr_to_module = wrapped
+    pxla._cached_lowering_to_hlo = wrapped_cached
+
+
+_QUIET = "quiet"  # Kept by programs without the effect.
+_watched: contextvars.ContextVar[list[Any]] = contextvars.ContextVar("watched")
+
+
+def watch_executions(part: Any, around: Around) -> None:
+    """Have `around(part, execute)` called to execute the program that is being evaluated.
+
+    It returns what `execute()` does.
+    """
+    wrap_calls()
+    _watched.get().append(Watched(part, around))

@@ -1,0 +1,173 @@
+"""Blocks that listen, while they are open.
+
+A block marks what is logged while something is traced inside of it, by a tap that stands for its
+options. Programs are compiled for those, and found again by other blocks with the same ones. What a
+program logs goes to the blocks that are open then, of the thread that has started it: on each, the
+taps are others.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import functools
+import itertools
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._jax.arrays import are_there, is_key
+from .._jax.effects import markers
+from .._listen.options import Options
+from .._log.entry import Entry, Meta, Nodes, divided, entries, map_entries
+from .._logdict.logdict import LogDict
+from .._logdict.origin import Origin
+from ._reels.pieces import by_name
+from .backlog import run_of
+from .deliver import STEP
+from .host import host
+from .runs import Run
+from .sinks import Sink
+from .stream import Tap
+
+
+class Block:
+    """A block that listens."""
+
+    def __init__(self, options: Options, sink: Sink) -> None:
+        self.sink, sink.numbered = sink, self.numbered
+        # For what is logged outside of programs.
+        self._from_python = Sink(self._deliver, owner=sink.owner)
+        self._from_python.behind = sink
+        self._numbering: dict[Any, tuple[Run | None, int, int]] = {}
+        self.tap = _opened(options, self)
+
+    def close(self) -> None:
+        """Listen no more."""
+        with _opening:
+            self.tap.blocks = tuple(one for one in self.tap.blocks if one is not self)
+
+    def numbered(self, run: Run | None, meta: Meta, iterations: np.ndarray[Any, Any]) -> Any:
+        """Number the entries of a `log` call that have no step, given their iterations.
+
+        In a loop, they are numbered as its iterations are, from where the last run has ended; else
+        one by one.
+        """
+        call, count = (meta.site, meta.call), len(iterations)
+        last, base, end = self._numbering.get(call, (run, 0, 0))
+        if last is not run:
+            base = end
+        if iterations.shape[1] == 1:
+            steps = base + iterations[:, 0].astype(np.int64)
+        else:
+            steps = np.arange(end, end + count)
+        end = max(end, int(steps.max()) + 1) if count else end
+        self._numbering[call] = run, base, end
+        return steps
+
+    def post(self, entry: Entry) -> None:
+        """Take what was logged outside of programs."""
+        if self.sink.stop is not None:
+            raise self.sink.stop
+        leaves, tree = jax.tree.flatten(entry)
+        copies = [_copied(leaf) for leaf in leaves]
+        # It comes after what programs log that have been started before.
+        waits = [*markers(), *(copy for copy in copies if isinstance(copy, jax.Array))]
+        size = sum(copy.nbytes for copy in copies)
+        host.post_when_ready(self._from_python, (copies, tree, time.time()), size, waits)
+
+    def _deliver(self, item: Any) -> None:
+        copies, tree, when = item
+        values = [x if is_key(x) else np.asarray(x) for x in copies]
+        entry: Entry = jax.tree.unflatten(tree, values)
+        meta = entry.meta
+        prefix, none = self.tap.options.prefix, np.zeros((1, 0), np.int32)
+        data = {prefix + key: value for key, value in entry.data.items()}
+        steps = entry.steps or {STEP: self.numbered(None, meta, none)[0:1].reshape(())}
+        if self.sink.batch:
+            data, steps = (by_name(lambda x: x[None], each) for each in (data, steps))
+        else:
+            data, steps = (by_name(_scalar, each) for each in (data, steps))
+        logs = LogDict(
+            data,
+            steps={name: dict.fromkeys(data, at) for name, at in steps.items()},
+            stacked=data if self.sink.batch else (),
+        )
+        logs._origin = functools.partial(
+            Origin, "", none if self.sink.batch else (), (), None, when, meta.tags, meta.site
+        )
+        self.sink.call(run_of(self.sink), logs)
+
+
+def _scalar(x: Any) -> Any:
+    """An array on the host as it is, or the number in it."""
+    return x[()] if isinstance(x, np.ndarray) else x
+
+
+def _copied(leaf: Any) -> Any:
+    """Copy something that may be donated, or changed, right after."""
+    if not isinstance(leaf, jax.Array):
+        return np.array(leaf, jax.dtypes.result_type(leaf))
+    if is_key(leaf) or not are_there([leaf]):
+        return leaf.copy()
+    return np.array(leaf)
+
+
+class BlockTap(Tap):
+    """What claims entries for all blocks of a thread with some options."""
+
+    listens_to_python = True
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options, None)
+        self.blocks: tuple[Block, ...] = ()  # Those that are open,
+        self.thread = 0  # and their thread.
+
+    def sinks_of(self, run: Run | None) -> list[Sink]:
+        return [block.sink for block in self.blocks]
+
+    def claimed(self, nodes: Nodes) -> Nodes:
+        options = self.options
+
+        def claim(entry: Entry) -> Entry:
+            meta = entry.meta
+            listeners, taken = (*meta.listeners, self), not options.keep_logs
+            return entry.replace(meta=dataclasses.replace(meta, listeners=listeners, taken=taken))
+
+        def is_new(key: str, entry: Entry) -> bool:
+            return self not in entry.meta.listeners and options.selects(key, entry)
+
+        made: Nodes = ()
+        for some, is_mine in divided(nodes, is_new):
+            made += map_entries(claim, some) if is_mine else some
+        return made
+
+    def heard(self, nodes: Nodes) -> None:
+        for entry, block in itertools.product(entries(nodes), self.blocks):
+            if self in entry.meta.listeners:
+                block.post(entry)
+
+
+_opening = threading.Lock()
+_taps: dict[Options, list[BlockTap]] = {}
+
+
+def _opened(options: Options, block: Block) -> BlockTap:
+    """Open a block, and return the tap that listens for it."""
+    me = threading.get_ident()
+    with _opening:
+        taps = _taps.setdefault(options, [])
+        free = (tap for tap in taps if not tap.blocks or tap.thread == me)
+        tap = next(free, None)
+        if tap is None:
+            tap = BlockTap(options)
+            taps.append(tap)
+        tap.thread, tap.blocks = me, (block, *tap.blocks)
+        return tap
+
+
+# The blocks around this code, the innermost first.
+around: contextvars.ContextVar[tuple[Block, ...]] = contextvars.ContextVar("around", default=())

@@ -1,0 +1,377 @@
+"""`with listening(...)`: what is logged in a block reaches its callback, whoever compiles it."""
+
+import functools
+import threading
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from checks import (
+    assert_equal_to_the_bit,
+    expected_of,
+    f_of,
+    medley,
+    medleys,
+    plain,
+    plain_gradient,
+    program_of,
+    programs,
+    total,
+)
+from jax import lax
+from lanes import assert_same_entries, joined
+from programs import PROGRAMS, XS
+
+import spoolax
+from spoolax.errors import LogTypeError, UnheardLogWarning
+from spoolax.loggers import JsonlLogger, RingBufferLogger
+
+
+def steps_as_logged(seen, expected):
+    """Forget the steps of entries that were logged without one."""
+    stepped = {key for _, key, _, steps in expected if steps}
+    for logs in seen:
+        if not stepped.intersection(logs):
+            assert list(logs.steps) == ["step"]
+            logs.steps.clear()
+    return joined(seen)
+
+
+def heard(call, *args, **options):
+    """What a call returns, and what is heard of it."""
+    seen = []
+    with spoolax.listening(seen.append, **options):
+        y = call(*args)
+    return y, seen
+
+
+@programs()
+def test_entries_and_outputs_are_those_of_tap(name):
+    """Jitted and not, in the first call and in the next."""
+    f = jax.jit(f_of(name))
+    for _ in range(2):
+        y, seen = heard(f, XS)
+        assert_equal_to_the_bit(y, plain(name))
+        entries = steps_as_logged(seen, expected_of(name))
+        assert_same_entries(entries, expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
+
+
+@programs(reverse=True)
+def test_the_forward_pass_of_a_derivative_is_heard_once(name):
+    y, seen = heard(jax.jit(jax.grad(total(f_of(name)))), XS)
+    assert_equal_to_the_bit(y, plain_gradient(name))
+    entries = steps_as_logged(seen, expected_of(name))
+    assert_same_entries(entries, expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
+
+
+@medleys()
+def test_what_is_not_jitted_is_heard_as_well(names):
+    """Each operation is a program of its own then."""
+    f = medley(names)
+    y, seen = heard(f, XS)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), y, jax.jit(f)(XS))
+    for name in names:
+        mine = [logs for logs in seen if program_of(next(iter(logs))) is PROGRAMS[name]]
+        expected = [
+            (lane, f"{name}: {key}", value, steps) for lane, key, value, steps in expected_of(name)
+        ]
+        entries = steps_as_logged(mine, expected)
+        assert_same_entries(entries, expected, PROGRAMS[name].lanes, rtol=1e-5)
+
+
+def train_step(x, traces=None):
+    if traces is not None:
+        traces.append(x)
+    spoolax.log({"x": x})
+    y = 2 * x
+    spoolax.log({"y": y}, tags="late")
+    return y
+
+
+def test_a_block_compiles_once_whatever_its_callback():
+    """And outside of it, everything is as if it had never been."""
+    traces = []
+    step = jax.jit(functools.partial(train_step, traces=traces))
+    before = step.lower(1.0).as_text()
+    step(1.0)
+    assert len(traces) == 1
+    for _ in range(3):
+        _, seen = heard(step, 1.0)
+        assert [list(logs) for logs in seen] == [["x"], ["y"]]
+        assert len(traces) == 2
+    with RingBufferLogger(9) as logger, logger.listening():
+        step(1.0)
+    assert len(logger.records) == 2
+    assert len(traces) == 2
+    step(1.0)
+    assert len(traces) == 2
+    assert step.lower(1.0).as_text() == before
+    _, seen = heard(step, 1.0, tags="late")  # Other options are another program.
+    assert [list(logs) for logs in seen] == [["y"]]
+    assert len(traces) == 3
+
+
+def test_steps_count_the_calls():
+    step = jax.jit(train_step)
+    seen, x = [], 1.0
+    with spoolax.listening(seen.append):
+        for i in range(50):
+            x = step(x) / 2
+            spoolax.log({"python": i, "same": x})
+            spoolax.log({"named": i}, epoch=i)
+    assert [list(logs) for logs in seen] == [["x"], ["y"], ["python", "same"], ["named"]] * 50
+    for logs in seen[:3]:
+        assert list(logs.steps) == ["step"]
+    for number, logs in enumerate(seen):
+        ((name, steps),) = logs.steps.items()
+        assert set(map(int, steps.values())) == {number // 4}
+        assert name == ("epoch" if "named" in logs else "step")
+    assert [int(logs["python"]) for logs in seen if "python" in logs] == list(range(50))
+
+
+def test_steps_go_on_with_the_iterations_of_loops():
+    @jax.jit
+    def run(x):
+        return lax.scan(lambda x, _: (x + 1, spoolax.log({"x": x}) and None), x, length=4)[0]
+
+    seen = []
+    with spoolax.listening(seen.append):
+        run(run(0))
+    assert [int(logs["x"]) for logs in seen] == list(range(8))
+    assert [int(logs.step["x"]) for logs in seen] == list(range(8))
+
+
+def test_blocks_in_blocks_all_get_it():
+    """Unless one of them keeps it for itself."""
+    step = jax.jit(train_step)
+    for keep_logs, outer_gets in ((True, ["x", "y", "eager"]), (False, ["x"])):
+        inner, outer = [], []
+        with (
+            spoolax.listening(outer.append),
+            spoolax.listening(inner.append, ["y", "eager"], keep_logs=keep_logs),
+        ):
+            step(1.0)
+            spoolax.log({"eager": 1})
+        assert [next(iter(logs)) for logs in inner] == ["y", "eager"]
+        assert [next(iter(logs)) for logs in outer] == outer_gets
+    one, two = [], []
+    with spoolax.listening(one.append), spoolax.listening(two.append):  # The same options.
+        step(1.0)
+    assert len(one) == len(two) == 2
+
+
+def test_spool_and_tap_inside_take_what_they_take():
+    def f(x):
+        spoolax.log({"mine": x, "other": 2 * x})
+        return x
+
+    for inside, got in (
+        (lambda seen: spoolax.spool(f, "mine"), ["other"]),
+        (lambda seen: spoolax.spool(f, keep_logs=True), ["mine", "other"]),
+        (lambda seen: spoolax.tap(f, seen.append, "mine"), ["other"]),
+        (lambda seen: spoolax.tap(f, seen.append, "mine", keep_logs=True), ["mine", "other"]),
+        (lambda seen: jax.jit(spoolax.tap(f, seen.append, "mine")), ["other"]),
+        (lambda seen: spoolax.tap(f, seen.append), []),
+    ):
+        tapped = []
+        call = inside(tapped)
+        for _ in range(2):
+            _, seen = heard(call, 1.0)
+            assert [key for logs in seen for key in logs] == got
+
+
+def test_programs_that_watch_themselves_are_not_heard():
+    """Only what is logged is, not what `watch` and `progress` see."""
+
+    def f(x):
+        return lax.scan(lambda x, _: (x + 1, spoolax.log({"x": x}) and None), x, length=3)[0]
+
+    watched = []
+    _, seen = heard(spoolax.watch(f, carry=True, callback=watched.append), 0)
+    assert len(watched) == 3
+    assert [list(logs) for logs in seen] == [["x"]] * 3
+
+
+def test_collected_logs_are_there_when_the_block_ends():
+    step = jax.jit(train_step)
+    seen = []
+    with spoolax.listening(seen.append, collect=True, prefix="a/") as logs:
+        for i in range(3):
+            step(float(i))
+        assert not logs
+    assert logs["a/x"].tolist() == [0, 1, 2]
+    assert logs.step["a/x"].tolist() == [0, 1, 2]
+    assert len(seen) == 6
+    with spoolax.listening(collect=True) as logs:
+        pass
+    assert logs == {}
+
+
+def test_a_logger_is_opened_unless_it_is_open(tmp_path):
+    step = jax.jit(train_step)
+    with spoolax.listening(JsonlLogger(tmp_path / "a.jsonl")):
+        step(1.0)
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) >= 2
+    with RingBufferLogger(10) as logger:
+        with spoolax.listening(logger):
+            step(1.0)
+        assert logger.is_open
+        assert len(logger.records) == 2
+
+
+def test_entries_are_printed_without_a_callback(capsys):
+    with spoolax.listening():
+        jax.jit(train_step)(1.0)
+    assert capsys.readouterr().out.splitlines() == ["step=0  x=1", "step=0  y=2"]
+
+
+def test_threads_do_not_mix():
+    """Each with a block of its own, and one without."""
+    step = jax.jit(train_step)
+    barrier = threading.Barrier(3)
+    heard_by = [[], []]
+
+    def run(number):
+        barrier.wait()
+        if number == 2:
+            for _ in range(100):
+                step(7.0).block_until_ready()
+            return
+        with spoolax.listening(heard_by[number].append):
+            for _ in range(100):
+                step(float(number))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, seen in enumerate(heard_by):
+        assert [float(logs["x"]) for logs in seen if "x" in logs] == [number] * 100
+        assert len(seen) == 200
+
+
+def test_programs_on_other_devices_are_waited_for():
+    """Those that are busy when the block ends, on any device."""
+
+    @jax.jit
+    def slow(x):
+        y = lax.fori_loop(0, 300, lambda _, y: jnp.tanh(y @ y), x)
+        spoolax.log({"sum": y.sum()})
+        return y
+
+    seen = []
+    with spoolax.listening(seen.append):
+        for device in jax.local_devices()[:2] * 2:
+            slow(jax.device_put(jnp.eye(100), device))
+    assert len(seen) == 4
+
+
+def test_donated_arguments_are_heard_before_they_are_gone():
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(x):
+        spoolax.log({"first": x[0], "all": x})
+        return x + 1
+
+    seen, x = [], jnp.zeros(100)
+    with spoolax.listening(seen.append):
+        for _ in range(20):
+            spoolax.log({"before": x})
+            x = step(x)
+    assert [float(logs["first"]) for logs in seen if "first" in logs] == list(range(20))
+    for name in ("all", "before"):
+        rows = [logs[name] for logs in seen if name in logs]
+        np.testing.assert_array_equal(np.stack(rows), np.arange(20.0)[:, None] + np.zeros(100))
+
+
+def test_a_failing_callback_is_raised_at_the_end():
+    step = jax.jit(train_step)
+    calls = []
+
+    def fails(logs):
+        calls.append(logs)
+        raise RuntimeError("out of paper")
+
+    with pytest.raises(RuntimeError, match="out of paper"), spoolax.listening(fails):
+        for _ in range(3):
+            step(1.0)
+    assert len(calls) == 6
+    spoolax.flush()  # It has been raised.
+
+
+@pytest.mark.parametrize("kind", ["steps", "loop", "python"])
+def test_a_callback_stops_what_runs(kind):
+    def callback(logs):
+        if logs["i"] == 5:
+            raise spoolax.StopRun("enough")
+
+    @jax.jit
+    def one(i):
+        spoolax.log({"i": i})
+        return i + 1
+
+    @jax.jit
+    def forever(i):
+        return lax.while_loop(lambda i: i >= 0, lambda i: one(i), i)
+
+    i = 0
+    with pytest.raises(spoolax.StopRun, match="enough"), spoolax.listening(callback, latency=0.01):
+        if kind == "loop":
+            jax.block_until_ready(forever(i))
+        while True:
+            if kind == "python":
+                spoolax.log({"i": i})
+                i += 1
+            else:
+                i = one(int(i))
+    assert int(i) < 1_000_000
+
+
+def test_an_error_in_the_block_comes_out_as_it_is():
+    seen = []
+    with pytest.raises(KeyError, match="mine"), spoolax.listening(seen.append):
+        jax.jit(train_step)(1.0)
+        raise KeyError("mine")
+    assert len(seen) == 2
+    assert spoolax.spool(train_step)(1.0)[1] == {"x": 1.0, "y": 2.0}
+
+
+def test_what_is_logged_outside_is_not_heard():
+    step = jax.jit(train_step)
+    seen = []
+    listening = spoolax.listening(seen.append)
+    with listening:
+        step(1.0)
+    step(1.0)
+    compiled = None
+    with listening:  # Again.
+        compiled = step.lower(1.0).compile()
+        compiled(1.0)
+    assert len(seen) == 4
+    compiled(1.0)
+    spoolax.flush()
+    assert len(seen) == 4
+
+
+def test_bad_use():
+    with pytest.raises(LogTypeError, match="cannot be called"):
+        spoolax.listening("loss")
+
+    @jax.jit
+    def inside(x):
+        with spoolax.listening():
+            return x
+
+    with pytest.raises(LogTypeError, match="being compiled"):
+        inside(1.0)
+    listening = spoolax.listening()
+    with listening, pytest.raises(LogTypeError, match="open already"), listening:
+        pass
+    with RingBufferLogger(1) as logger, warnings.catch_warnings():
+        warnings.simplefilter("error", UnheardLogWarning)
+        with logger.listening():
+            spoolax.log({"x": 1})
+        with pytest.raises(UnheardLogWarning, match=r"with logger.listening\(\)"):
+            spoolax.log({"x": 1})
