@@ -98,9 +98,8 @@ class Series:
 
     def map(self, change: Callable[[Any], Any], **changes: Any) -> Series:
         """Apply `change` to every array: values, steps, mask and marks."""
-        value, steps, valid, backward = jax.tree.map(
-            change, (self.value, self.steps, self.valid, self.backward)
-        )
+        value, valid, backward = jax.tree.map(change, (self.value, self.valid, self.backward))
+        steps = {name: change(at) for name, at in self.steps.items()}  # JAX would sort them.
         new = {"value": value, "steps": steps, "valid": valid, "backward": backward}
         return dataclasses.replace(self, **new, **changes)
 
@@ -158,10 +157,14 @@ class Series:
             every = [dataclasses.replace(one, valid=one.mask) for one in every]
         if any(one.backward is not None for one in every):
             every = [dataclasses.replace(one, backward=one.marks) for one in every]
-        value, steps, valid, backward = jax.tree.map(
-            lambda *xs: _library(*xs).concatenate(xs, first.axis),
-            *((one.value, one.steps, one.valid, one.backward) for one in every),
+
+        def concatenated(*xs: Any) -> Any:
+            return _library(*xs).concatenate(xs, first.axis)
+
+        value, valid, backward = jax.tree.map(
+            concatenated, *((one.value, one.valid, one.backward) for one in every)
         )
+        steps = {name: concatenated(*(one.steps[name] for one in every)) for name in first.steps}
         counts = [one.dropped for one in every if one.dropped is not None]
         dropped = sum(counts) if counts else None
         new = {"value": value, "steps": steps, "valid": valid, "backward": backward}
