@@ -1,6 +1,7 @@
 """A Python loop around a jitted step: with nothing, with blocks that listen, and by other means."""
 
 import contextlib
+import io
 import tempfile
 
 import jax
@@ -19,6 +20,10 @@ SIZES = ((8, "20 us", 30e-6, None), (130, "100 us", None, 1.2), (500, "2 ms", No
 def main():
     for size, about, more, ratio in SIZES:
         loops(size, about, more, ratio)
+    with contextlib.suppress(ImportError):
+        by_numpyro()
+    with contextlib.suppress(ImportError):
+        by_blackjax()
 
 
 def make_step(report):
@@ -93,3 +98,56 @@ def by_wandb(stack, start, step):
             run.log({name: float(value) for name, value in values.items()})
 
     return call
+
+
+def by_numpyro(samples=3000):
+    """Sampling without a bar, with numpyro's own, and in a block that has bars."""
+    import numpyro.distributions as dist
+    from numpyro import sample
+    from numpyro.infer import MCMC, NUTS
+
+    x = jnp.linspace(-1.0, 1.0, 50)
+
+    def model(y):
+        slope, width = sample("slope", dist.Normal(0, 1)), sample("width", dist.HalfNormal(1))
+        sample("y", dist.Normal(slope * x, width), obs=y)
+
+    def sampling(bar):
+        mcmc = MCMC(NUTS(model), num_warmup=samples, num_samples=samples, progress_bar=bar)
+
+        def run():
+            mcmc.run(jax.random.key(0), 2 * x + 0.1 * jnp.sin(40 * x))
+            return mcmc.get_samples()["slope"]
+
+        return run
+
+    bars("numpyro's NUTS", sampling(False), {"numpyro's progress_bar": sampling(True)})
+
+
+def by_blackjax(steps=3000):
+    """Window adaptation without a bar, with blackjax's own, and in a block that has bars."""
+    import blackjax
+
+    def log_density(x):
+        return -0.5 * jnp.sum(x**2 * jnp.arange(1.0, 6.0))
+
+    def adapting(bar):
+        warm_up = blackjax.window_adaptation(blackjax.nuts, log_density, progress_bar=bar)
+        run = jax.jit(lambda key: warm_up.run(key, jnp.ones(5), num_steps=steps)[0][0].position)
+        return lambda: run(jax.random.key(0))
+
+    bars("blackjax's window adaptation", adapting(False), {"its progress_bar": adapting(True)})
+
+
+def bars(title, plain, others):
+    def block():
+        with spoolax.progress(file=io.StringIO()):
+            return jax.block_until_ready(plain())
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        times = race(
+            {"no bar": plain, "with spoolax.progress()": block, **others}, rounds=5, target=0.0
+        )
+    print(f"\n{title}")
+    for name, t in times.items():
+        print(f"  {name:<32} {_time(t):>9} {t / times['no bar']:>8.2f}x")

@@ -1,6 +1,7 @@
 """`with listening(...)`: what is logged in a block reaches its callback, whoever compiles it."""
 
 import functools
+import io
 import threading
 import warnings
 
@@ -26,6 +27,7 @@ from programs import PROGRAMS, XS
 
 import spoolax
 from spoolax.errors import LogTypeError, UnheardLogWarning
+from spoolax.fit import curve_fit
 from spoolax.loggers import JsonlLogger, RingBufferLogger
 
 
@@ -194,6 +196,104 @@ def test_programs_that_watch_themselves_are_not_heard():
     assert [list(logs) for logs in seen] == [["x"]] * 3
 
 
+@pytest.mark.parametrize("name", ["nested_scans", "while_loop_in_scan", "training_loop"])
+def test_watching_sees_what_watch_sees(name):
+    f = jax.jit(f_of(name))
+    seen, wanted = [], []
+    spoolax.watch(f, wanted.append, carry=True, where="scan[0]/**")(XS)
+    spoolax.flush()
+    with spoolax.watching(seen.append, carry=True, where="scan[0]/**"):
+        y = f(XS)
+    assert_equal_to_the_bit(y, plain(name))
+    assert len(seen) == len(wanted) > 0
+    for one, other in zip(seen, wanted, strict=True):
+        assert list(one) == list(other)
+        assert one.origin.iteration == other.origin.iteration
+        jax.tree.map(np.testing.assert_array_equal, dict(one), dict(other))
+
+
+def sqrts(x):
+    return lax.fori_loop(0, 9, lambda i, x: jnp.sqrt(x) - 0.6, x)
+
+
+def test_watching_nan_reports_and_stops():
+    f, found = jax.jit(sqrts), []
+    with spoolax.watching_nan(found.append):
+        assert np.isfinite(jax.jit(jnp.sin)(1.0))
+        jnp.sin(1.0)
+    assert not found
+    with spoolax.watching_nan(found.append):
+        assert np.isnan(f(9.0))
+    assert len(found) == 1
+    assert found[0].origin.iteration == (5,)
+    assert "sqrt" in str(found[0])
+    with pytest.raises(spoolax.StopRun, match="sqrt"), spoolax.watching_nan(print, stop=True):
+        f(9.0)
+    assert np.isnan(f(9.0))
+    assert len(found) == 1
+
+
+def test_progress_shows_bars_for_what_runs_in_a_block(monkeypatch):
+    """Those that take long enough to be seen."""
+    shown, hidden = io.StringIO(), io.StringIO()
+    f = jax.jit(sqrts)
+    with spoolax.progress(file=hidden):
+        f(9.0)
+    monkeypatch.setattr("spoolax._watch.progress.SLOW", 0.0)
+    shown.isatty = lambda: True
+    with spoolax.progress(file=shown, description="fit"):
+        f(9.0)
+        spoolax.log({"not": 1})
+    assert not hidden.getvalue()
+    assert "fit scan[0]: 100%" in shown.getvalue()
+
+
+def test_blocks_of_all_kinds_go_together():
+    def f(x):
+        def body(x, _):
+            spoolax.log({"x": x})
+            return x + 1, None
+
+        return lax.scan(body, x, length=3)[0]
+
+    step, heard, watched, found = jax.jit(f), [], [], []
+    for _ in range(2):
+        with (
+            spoolax.listening(heard.append),
+            spoolax.watching(watched.append, carry=True),
+            spoolax.watching_nan(found.append),
+        ):
+            assert step(0.0) == 3.0
+    assert [float(logs["x"]) for logs in heard] == [0, 1, 2] * 2
+    assert [float(logs["scan[0]/carry[0]"]) for logs in watched] == [1, 2, 3] * 2
+    assert not found
+
+
+def test_fits_and_simulations_are_heard():
+    """Which compile their programs themselves, and keep them."""
+    x = np.linspace(0, 4, 50)
+
+    def fit():
+        fitted, _ = curve_fit(lambda x, a, b: a * jnp.exp(-b * x), x, 2.5 * np.exp(-1.3 * x))
+        return fitted.tolist()
+
+    def simulate():
+        def step(key, x):
+            del key
+            spoolax.log({"x": x})
+            return x + 1
+
+        return float(spoolax.simulate(step, jnp.float32(0), 4, key=jax.random.key(0), inner=2))
+
+    for run, key, count in ((fit, "cost", None), (simulate, "x", 4)):
+        before = run()
+        for _ in range(2):
+            y, seen = heard(run)
+            assert y == before == run()
+            assert len(seen) == count or (count is None and len(seen) > 3)
+            assert all(key in logs for logs in seen)
+
+
 def test_collected_logs_are_there_when_the_block_ends():
     step = jax.jit(train_step)
     seen = []
@@ -251,6 +351,36 @@ def test_threads_do_not_mix():
     for number, seen in enumerate(heard_by):
         assert [float(logs["x"]) for logs in seen if "x" in logs] == [number] * 100
         assert len(seen) == 200
+
+
+@pytest.mark.skipif(jax.version.__version_info__ < (0, 10, 2), reason="needs JAX 0.10.2")
+def test_all_threads_are_heard_if_that_is_asked_for():
+    """Those with blocks of their own by both, and not the one that delivers."""
+    step, seen, own = jax.jit(train_step), [], []
+
+    def callback(logs):
+        seen.append(logs)
+        step(float(100 + len(seen)))  # On spoolax's own thread.
+
+    def run(number):
+        if number:
+            step(float(number)).block_until_ready()
+            return
+        with spoolax.listening(own.append):
+            step(0.0)
+
+    with spoolax.listening(callback, "x", all_threads=True):
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        step(3.0)
+    assert sorted(float(logs["x"]) for logs in seen) == [0, 1, 2, 3]
+    assert len(own) == 2
+    step(4.0)
+    spoolax.flush()
+    assert len(seen) == 4
 
 
 def test_programs_on_other_devices_are_waited_for():

@@ -1,5 +1,7 @@
 """Training loops and samplers of other libraries, in a block that listens."""
 
+import io
+
 import blackjax
 import diffrax
 import equinox as eqx
@@ -126,6 +128,22 @@ def test_numpyro():
     for sample in samples:  # Each of them was evaluated, and more than those.
         assert np.isclose(logs["slope"], sample, rtol=1e-6).any()
     assert len(logs["slope"]) > len(samples)
+
+
+def test_samplers_have_bars_and_are_watched(monkeypatch):
+    monkeypatch.setattr("spoolax._watch.progress.SLOW", 0.0)
+
+    def model(x, y):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=y)
+
+    shown, found = io.StringIO(), []
+    shown.isatty = lambda: True
+    with spoolax.progress(file=shown), spoolax.watching_nan(found.append, inf=False):
+        mcmc = MCMC(NUTS(model, max_tree_depth=2), num_warmup=4, num_samples=4, progress_bar=False)
+        mcmc.run(KEY, X[:, 0], 2.0 * X[:, 0])
+    assert "8/8" in shown.getvalue()
+    assert not found
 
 
 def test_blackjax_window_adaptation():

@@ -165,6 +165,23 @@ def _tap(transform):
     return make
 
 
+def _listening(f, options):
+    """A block around a jitted function. Entries that have no step are given one."""
+    jitted, prefix = jax.jit(f), options.get("prefix", "")
+
+    def call(number, x):
+        del number
+        seen = []
+        with spoolax.listening(seen.append, **options):
+            y = jitted(x)
+        for logs in seen:
+            if list(logs.steps) == ["step"] and not next(iter(logs)).startswith(f"{prefix}g"):
+                logs.steps.clear()
+        return y, observed.streamed(seen, options), observed.laneless(seen)
+
+    return call
+
+
 def _nobody(f, options):
     """Only what taps in the program hear is looked at. They are on their own then."""
     del options
@@ -178,6 +195,7 @@ LISTENERS = {
     "vmap(spool)": _spool(jax.vmap),
     "tap": _tap(lambda f: f),
     "jit(tap)": _tap(jax.jit),
+    "listening": _listening,
     "nobody": _nobody,
 }
 

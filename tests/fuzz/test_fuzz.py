@@ -44,7 +44,7 @@ def test_random_programs_are_watched(program, options):
     check_watch(program, options)
 
 
-@pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)", "nobody"])
+@pytest.mark.parametrize("listener", ["spool", "tap", "jit(tap)", "listening", "nobody"])
 @pytest.mark.parametrize("name", FOUND)
 def test_programs_that_went_wrong(name, listener):
     """Each needs what it is named for."""

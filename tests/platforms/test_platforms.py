@@ -163,3 +163,27 @@ def test_reels_are_not_padded_on_tpus():
 
     text = optimized(spoolax.tap(three, silent), X, platform="tpu")
     assert set(re.findall(r"u32\[[\d,]*000[\d,]*\]\{[^}]*\}", text)) == {"u32[3000]{0:T(1024)}"}
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_a_step_in_a_block_hands_over_all_it_logs_in_one_call(platform):
+    """At its end, and its outputs do not wait for that."""
+
+    def step(x):
+        spoolax.log({"sum": x.sum()})
+        x = advance(x, 1.0)
+        spoolax.log({"x": x})
+        return x
+
+    with spoolax.listening(silent):
+        text = optimized(step, X, platform=platform)
+    assert "conditional(" not in text
+    assert "while(" not in text
+    calls = [line for line in text.splitlines() if re.search("custom-call|send\\(", line)]
+    hosts = [line for line in calls if re.search("callback|send\\(", line)]
+    assert hosts
+    if platform == "cuda":
+        (call,) = hosts
+        name = call.split("=")[0].strip().lstrip("%")
+        (root,) = (line for line in text.split("ENTRY")[1].splitlines() if "ROOT" in line)
+        assert name not in root

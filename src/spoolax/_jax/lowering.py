@@ -23,9 +23,9 @@ def wrap_programs(
 ) -> None:
     """Compile programs that are wanted as `evaluate(jaxpr, args)`, which returns their results.
 
-    A program on one device that nobody watches does not have the effect any more: programs with
-    effects are started by Python, which takes far longer. It has ended when another has that the
-    same thread starts on the same device after it.
+    Programs with effects are started by Python, which takes far longer. So one that runs on one
+    device, and that nobody watches, does not have the effect any more; it has ended when another
+    has that the same thread starts on the same device after it. All others have it.
     """
     lower, lower_cached = mlir.lower_jaxpr_to_module, pxla._cached_lowering_to_hlo
 
@@ -48,24 +48,24 @@ def wrap_programs(
         finally:
             _watched.reset(token)
         lowered = lower(name, evaluated, **about)
-        if not watched and about["num_partitions"] == 1:
-            watched = [_QUIET]
-        return lowered._replace(keepalive=[*(lowered.keepalive or ()), *watched])
+        kind = _LOUD if watched or about["num_partitions"] > 1 else _QUIET
+        return lowered._replace(keepalive=[*(lowered.keepalive or ()), *watched, kind])
 
     @functools.wraps(lower_cached)
     def wrapped_cached(jaxpr: Jaxpr, *args: Any, **about: Any) -> Any:
-        lowered = lower_cached(jaxpr, *args, **about)
-        if effect in jaxpr.effects and wants(jaxpr):
-            _, keepalive, _, unordered, *_ = lowered
-            if effect in unordered and any(one is _QUIET for one in keepalive or ()):
-                unordered.remove(effect)
+        _, keepalive, _, unordered, *_ = lowered = lower_cached(jaxpr, *args, **about)
+        kinds = [one for one in keepalive or () if isinstance(one, str)]
+        if _QUIET in kinds and effect in unordered:
+            unordered.remove(effect)
+        elif _LOUD in kinds and effect not in unordered:
+            unordered.append(effect)
         return lowered
 
     mlir.lower_jaxpr_to_module = wrapped
     pxla._cached_lowering_to_hlo = wrapped_cached
 
 
-_QUIET = "quiet"  # Kept by programs without the effect.
+_QUIET, _LOUD = "quiet", "loud"  # Kept by programs that are wanted, without and with the effect.
 _watched: contextvars.ContextVar[list[Any]] = contextvars.ContextVar("watched")
 
 

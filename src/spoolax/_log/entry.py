@@ -34,6 +34,12 @@ class Listener(Protocol):
     def heard(self, nodes: Nodes) -> None:
         """Something was logged outside of programs."""
 
+    def wants(self, jaxpr: Jaxpr) -> bool:
+        """Say whether it puts something of its own into a program that is compiled in a block."""
+
+    def instrumented(self, jaxpr: Jaxpr) -> Jaxpr:
+        """The program with that in it."""
+
     def compile(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Evaluate a program so that the entries in it reach those who have claimed them."""
 

@@ -116,6 +116,12 @@ class Around(NamedTuple):
             listener.heard(nodes)
 
 
+def around_here() -> tuple[Listener, ...]:
+    """The listeners of the blocks around this code, if nobody nearer listens."""
+    around = listening.value
+    return around.listeners if isinstance(around, Around) else ()
+
+
 def nearer() -> contextlib.AbstractContextManager[Any]:
     """What is logged in this context is for somebody inside of the blocks around it."""
     return listening(True) if isinstance(listening.value, Around) else contextlib.nullcontext()
@@ -123,11 +129,10 @@ def nearer() -> contextlib.AbstractContextManager[Any]:
 
 def emit(nodes: Sequence[Node]) -> None:
     """Bind entries, single or stacked, for the listeners around this code."""
-    around = listening.value
-    if nodes and around is not False:
+    if nodes and listening.value is not False:
         register_jet(log_p, _jvp)
         nodes = tuple(nodes)
-        for listener in around.listeners if isinstance(around, Around) else ():
+        for listener in around_here():
             nodes = listener.claimed(nodes)
         leaves, tree = jax.tree.flatten(nodes)
         log_p.bind(*leaves, tree=tree)

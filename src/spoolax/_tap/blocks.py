@@ -14,6 +14,7 @@ import functools
 import itertools
 import threading
 import time
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -23,8 +24,10 @@ from .._jax.arrays import are_there, is_key
 from .._jax.effects import markers
 from .._listen.options import Options
 from .._log.entry import Entry, Meta, Nodes, divided, entries, map_entries
+from .._log.primitive import Around, listening
 from .._logdict.logdict import LogDict
 from .._logdict.origin import Origin
+from ..errors import UnsupportedError
 from ._reels.pieces import by_name
 from .backlog import run_of
 from .deliver import STEP
@@ -37,13 +40,13 @@ from .stream import Tap
 class Block:
     """A block that listens."""
 
-    def __init__(self, options: Options, sink: Sink) -> None:
+    def __init__(self, tap: Callable[..., BlockTap], about: Hashable, sink: Sink) -> None:
         self.sink, sink.numbered = sink, self.numbered
         # For what is logged outside of programs.
         self._from_python = Sink(self._deliver, owner=sink.owner)
         self._from_python.behind = sink
         self._numbering: dict[Any, tuple[Run | None, int, int]] = {}
-        self.tap = _opened(options, self)
+        self.tap = _opened(tap, about, self)
 
     def close(self) -> None:
         """Listen no more."""
@@ -73,9 +76,10 @@ class Block:
         if self.sink.stop is not None:
             raise self.sink.stop
         leaves, tree = jax.tree.flatten(entry)
-        copies = [_copied(leaf) for leaf in leaves]
-        # It comes after what programs log that have been started before.
-        waits = [*markers(), *(copy for copy in copies if isinstance(copy, jax.Array))]
+        with listening(None):  # Programs of our own are the same in all blocks.
+            copies = [_copied(leaf) for leaf in leaves]
+            # It comes after what programs log that have been started before.
+            waits = [*markers(), *(copy for copy in copies if isinstance(copy, jax.Array))]
         size = sum(copy.nbytes for copy in copies)
         host.post_when_ready(self._from_python, (copies, tree, time.time()), size, waits)
 
@@ -152,18 +156,18 @@ class BlockTap(Tap):
 
 
 _opening = threading.Lock()
-_taps: dict[Options, list[BlockTap]] = {}
+_taps: dict[Hashable, list[BlockTap]] = {}
 
 
-def _opened(options: Options, block: Block) -> BlockTap:
-    """Open a block, and return the tap that listens for it."""
+def _opened(make: Callable[..., BlockTap], about: Hashable, block: Block) -> BlockTap:
+    """Open a block, and return the tap that listens for it: `make(about)`, made once."""
     me = threading.get_ident()
     with _opening:
-        taps = _taps.setdefault(options, [])
+        taps = _taps.setdefault((make, about), [])
         free = (tap for tap in taps if not tap.blocks or tap.thread == me)
         tap = next(free, None)
         if tap is None:
-            tap = BlockTap(options)
+            tap = make(about)
             taps.append(tap)
         tap.thread, tap.blocks = me, (block, *tap.blocks)
         return tap
@@ -171,3 +175,35 @@ def _opened(options: Options, block: Block) -> BlockTap:
 
 # The blocks around this code, the innermost first.
 around: contextvars.ContextVar[tuple[Block, ...]] = contextvars.ContextVar("around", default=())
+_everywhere: tuple[Block, ...] = ()
+
+
+def everywhere() -> tuple[Block, ...]:
+    """The blocks around all code, on any thread."""
+    return _everywhere
+
+
+def around_of(blocks: Sequence[Block]) -> Around | None:
+    """What the code in some blocks is listened to by."""
+    return Around(tuple(dict.fromkeys(block.tap for block in blocks))) if blocks else None
+
+
+def listen_everywhere(blocks: Sequence[Block]) -> None:
+    """Listen to all threads."""
+    if not hasattr(listening, "set_global"):
+        raise UnsupportedError(
+            "`all_threads=True` needs JAX 0.10.2 or newer. Open a block in each of the threads."
+        )
+    _replace_everywhere((*blocks, *_everywhere))
+
+
+def listen_nowhere(blocks: Sequence[Block]) -> None:
+    """Listen to all threads no more."""
+    _replace_everywhere(tuple(block for block in _everywhere if block not in blocks))
+
+
+def _replace_everywhere(blocks: tuple[Block, ...]) -> None:
+    global _everywhere
+    with _opening:
+        _everywhere = blocks
+        listening.set_global(around_of(blocks))

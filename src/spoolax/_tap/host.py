@@ -25,6 +25,7 @@ import jax
 
 from .._jax.arrays import is_ready
 from .._jax.effects import add_to_barrier, markers
+from .._log.primitive import listening
 from .._threads import start_thread
 from ..errors import LogTypeError
 from .backlog import Backlog, Ends, Pile, run_of
@@ -259,8 +260,12 @@ class Host:
     def _start_worker(self) -> None:
         if not self._alone and (self._worker is None or not self._worker.is_alive()):
             add_to_barrier(_barrier)
-            self._worker = start_thread(self._work, "spoolax")
+            self._worker = start_thread(self._work_alone, "spoolax")
             self._alone = self._worker is None
+
+    def _work_alone(self) -> None:
+        with listening(None):  # Whoever listens to all threads does not mean this one.
+            self._work()
 
     def _work(self) -> None:
         naps = 0
@@ -384,7 +389,8 @@ class Host:
     def wait_for_ends(self) -> None:
         """Wait for programs of this thread that hand over what they log at their end only."""
         if self.misses_starts:
-            jax.block_until_ready(markers())
+            with listening(None):
+                jax.block_until_ready(markers())
 
     def drain(self) -> None:
         """Wait until what has come by now has been delivered, whatever programs still run."""

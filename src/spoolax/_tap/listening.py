@@ -3,24 +3,101 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from .._jax.tracing import trace_is_clean
 from .._listen.options import Options
-from .._log.primitive import Around
 from .._log.primitive import listening as in_context
 from .._logdict.logdict import LogDict, joined
 from .._logdict.reductions import How
 from ..errors import LogTypeError, StopRun
-from .blocks import Block, around
+from .blocks import (
+    Block,
+    BlockTap,
+    around,
+    around_of,
+    everywhere,
+    listen_everywhere,
+    listen_nowhere,
+)
 from .host import host
 from .sinks import Sink, failures, raise_all
 from .tap import checked_sink, print_entry
 
 
-class listening:
+class Listening:
+    """A `with` block in which taps hand what they hear to sinks."""
+
+    def __init__(
+        self,
+        tap: Callable[..., BlockTap],
+        about: Hashable,
+        sinks: Sequence[Sink],
+        all_threads: bool = False,
+    ) -> None:
+        self._tap, self._about, self._sinks = tap, about, sinks
+        self._all_threads = all_threads
+        self._entered: contextlib.ExitStack | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many entries were dropped because the callback was too slow."""
+        return self._sinks[0].dropped
+
+    def _opening(self, stack: contextlib.ExitStack) -> Any:
+        """Open what is needed, before anybody listens. Return what the block is given."""
+        del stack
+        return self
+
+    def __enter__(self) -> Any:
+        if self._entered is not None:
+            raise LogTypeError("This block is open already. Make another one.")
+        if not trace_is_clean():
+            raise LogTypeError(
+                f"`spoolax.{type(self).__name__}` is for code that calls compiled functions, and "
+                "this is code that is being compiled. Open the block around the call of the "
+                "compiled function."
+            )
+        with contextlib.ExitStack() as stack:
+            given = self._opening(stack)
+            stack.push(self._ended)
+            blocks = [Block(self._tap, self._about, sink) for sink in self._sinks]
+            for block in blocks:
+                stack.callback(block.close)
+            if self._all_threads:
+                listen_everywhere(blocks)
+                stack.callback(listen_nowhere, blocks)
+            stack.callback(around.reset, around.set((*blocks, *around.get())))
+            stack.enter_context(in_context(around_of((*around.get(), *everywhere()))))
+            stack.push(_delivered)
+            self._entered = stack.pop_all()
+        return given
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._entered is not None
+        entered, self._entered = self._entered, None
+        return entered.__exit__(kind, error, trace)
+
+    def _ended(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Everything has been delivered, and nobody listens any more."""
+        del kind, trace
+        for sink in self._sinks:
+            stop, sink.stop = sink.stop, None
+            errors = failures.take_of(sink.callback) if sink.owner is None else []
+            if stop is not None and not isinstance(error, StopRun):
+                raise stop from None  # A program that is to stop fails with an error of JAX.
+            if error is None:
+                raise_all(errors, "Several callbacks of spoolax failed.")
+
+
+class listening(Listening):
     """Pass what is logged in a `with` block to a callback or logger: `tap` without a function.
 
     It hears every `log` call in the block, in Python or inside of functions that are jitted, by
@@ -46,6 +123,8 @@ class listening:
         batch: Pass several entries at once, with a leading axis.
         latency: How long, in seconds, an entry may wait.
         overflow: "wait" or "drop", as in `tap`; `dropped` counts what was dropped.
+        all_threads: Hear what other threads do as well, outside of blocks of their own. What they
+            have started must have ended when the block ends. Needs JAX 0.10.2.
 
     Examples:
         >>> import spoolax, jax
@@ -81,8 +160,9 @@ class listening:
         batch: bool = False,
         latency: float = 0.1,
         overflow: str = "wait",
+        all_threads: bool = False,
     ) -> None:
-        self._options = Options(
+        options = Options(
             argnames=argnames,
             tags=tags,
             keep_logs=keep_logs,
@@ -92,65 +172,25 @@ class listening:
         )
         self._logs, self._kept = LogDict() if collect else None, list[LogDict]()
         self._logger: Any = callback if hasattr(callback, "as_sink") else None
-        self._sinks: list[Sink] = []
+        sinks: list[Sink] = []
         if self._logger is not None:
-            self._sinks.append(self._logger.as_sink(latency, overflow))
+            sinks.append(self._logger.as_sink(latency, overflow))
         elif callback is not None or not collect:
-            self._sinks.append(checked_sink(callback or print_entry, batch, latency, overflow))
+            sinks.append(checked_sink(callback or print_entry, batch, latency, overflow))
         if collect:
-            self._sinks.append(checked_sink(self._kept.append, True, latency, "wait"))
-        self._entered: contextlib.ExitStack | None = None
+            sinks.append(checked_sink(self._kept.append, True, latency, "wait"))
+        super().__init__(BlockTap, options, sinks, all_threads)
 
-    @property
-    def dropped(self) -> int:
-        """How many entries were dropped because the callback was too slow."""
-        return self._sinks[0].dropped
-
-    def __enter__(self) -> Any:
-        if self._entered is not None:
-            raise LogTypeError("This block is open already. Make another: `spoolax.listening()`.")
-        if not trace_is_clean():
-            raise LogTypeError(
-                "`spoolax.listening` is for code that calls compiled functions, and this is code "
-                "that is being compiled. Open the block around the call of the compiled function."
-            )
-        with contextlib.ExitStack() as stack:
-            if self._logger is not None and not self._logger.is_open:
-                stack.enter_context(self._logger)
-            stack.push(self._ended)
-            blocks = [Block(self._options, sink) for sink in self._sinks]
-            for block in blocks:
-                stack.callback(block.close)
-            inside = (*blocks, *around.get())
-            stack.callback(around.reset, around.set(inside))
-            taps = tuple(dict.fromkeys(block.tap for block in inside))
-            stack.enter_context(in_context(Around(taps)))
-            stack.push(_delivered)
-            self._entered = stack.pop_all()
+    def _opening(self, stack: contextlib.ExitStack) -> Any:
+        if self._logger is not None and not self._logger.is_open:
+            stack.enter_context(self._logger)
         return self if self._logs is None else self._logs
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        assert self._entered is not None
-        entered, self._entered = self._entered, None
-        return entered.__exit__(kind, error, trace)
-
     def _ended(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Everything has been delivered, and nobody listens any more."""
         if self._logs is not None:
             self._logs.update(joined(self._kept))
             self._kept.clear()
-        for sink in self._sinks:
-            stop, sink.stop = sink.stop, None
-            errors = failures.take_of(sink.callback) if sink.owner is None else []
-            if stop is not None and not isinstance(error, StopRun):
-                raise stop from None  # A program that is to stop fails with an error of JAX.
-            if error is None:
-                raise_all(errors, "Several callbacks of spoolax failed.")
+        super()._ended(kind, error, trace)
 
 
 def _delivered(kind: Any, error: BaseException | None, trace: Any) -> None:

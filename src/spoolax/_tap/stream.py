@@ -64,6 +64,15 @@ class Tap:
         """Something was logged outside of programs, if it is the tap of blocks around that."""
         raise NotImplementedError
 
+    def wants(self, jaxpr: Jaxpr) -> bool:
+        """Say whether it puts something of its own into programs."""
+        del jaxpr
+        return False
+
+    def instrumented(self, jaxpr: Jaxpr) -> Jaxpr:
+        """The program with that in it."""
+        raise NotImplementedError
+
     def sinks_of(self, run: Run | None) -> Sequence[Sink]:
         """Who gets what it has claimed in a run."""
         if self.sink is not None:

@@ -11,8 +11,8 @@ log, and hand everything else through:
   it runs, and what a checkpointed function runs again is silent;
 - where partial evaluation splits a while loop in two, it is run once more only to log.
 
-When JAX compiles a program with entries that a `tap` inside it has claimed, that tap compiles it
-instead.
+When JAX compiles a program with entries that a `tap` inside it, or a block around it, has claimed,
+that compiles it instead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .._jax.primitives import (
 )
 from .._log.cotangents import mark_p, only_if
 from .._log.entry import Entry, Nodes, map_entries, masked, restrict
-from .._log.primitive import emit, listening, log_effect
+from .._log.primitive import around_here, emit, listening, log_effect
 from .counts import claimed_logs, logs, marks
 from .interpret import interpret, logged_in, rules
 from .meaning import Meaning, Silent, State
@@ -294,8 +294,16 @@ class _Except(_Here):
         return super().log(others, state, where)
 
 
+def _is_wanted(jaxpr: Jaxpr) -> bool:
+    """Say whether somebody has claimed entries in a program, or wants to put some into it."""
+    return bool(claimed_logs.within(jaxpr)) or any(one.wants(jaxpr) for one in around_here())
+
+
 def _compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Let those who have claimed entries in a program compile it."""
+    for listener in around_here():
+        if listener.wants(jaxpr):
+            jaxpr = listener.instrumented(jaxpr)
     claimed = (listener for entry in logged_in(jaxpr) for listener in entry.meta.listeners)
     return next(claimed).compile(jaxpr, args)
 
@@ -306,5 +314,5 @@ rule_tables.wrap_partial_eval(while_p, _split_while)
 rule_tables.wrap_repetition(logs, _without)
 for _primitive in (scan_p, remat_p):
     rule_tables.wrap_jvp(_primitive, functools.partial(_jvp_tied, _primitive), logs)
-wrap_programs(claimed_logs.within, _compile, log_effect)
+wrap_programs(_is_wanted, _compile, log_effect)
 tracing.wrap_rehearsals(lambda: listening(False))

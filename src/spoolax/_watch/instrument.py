@@ -14,9 +14,11 @@ import jax
 
 from .._jax.anatomy import Call, anatomy, programs_in
 from .._jax.primitives import Jaxpr, JaxprEqn
+from .._jax.tracing import trace
 from .._listen.selection import is_heard
 from .._log.entry import Nodes, restrict
-from .._log.primitive import emit, log_p, nearer
+from .._log.primitive import Around, emit, listening, log_p, nearer
+from .._tap.blocks import BlockTap
 from .._tap.streamed import Streamed
 from .._walk.counts import Count, is_cond, is_loop
 from .._walk.interpret import interpret
@@ -64,6 +66,25 @@ def _can_be_entered(eqn: JaxprEqn) -> bool:
     return isinstance(anatomy(eqn), Call) or is_cond(eqn)
 
 
+class InstrumentTap(BlockTap):
+    """What puts something into the programs that are compiled in a block, and hears of it."""
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        """What is put into a program."""
+        raise NotImplementedError
+
+    def instrumented(self, jaxpr: Jaxpr) -> Jaxpr:
+        with listening(Around((self,))):
+            return trace(functools.partial(put_into, jaxpr, self.meaning(jaxpr)), jaxpr.in_avals)
+
+
+def put_into(closed: Jaxpr, meaning: Instrument, *args: Any) -> list[Any]:
+    """Evaluate a program, with what a meaning puts into it."""
+    outs, state, _ = interpret(closed, args, meaning.start(args), meaning, Where())
+    meaning.ended(Body(closed, args, outs, 0, 0), state, Where())
+    return outs
+
+
 class Instrumented(Streamed):
     """One way of calling a function that something is put into before it is streamed."""
 
@@ -74,13 +95,7 @@ class Instrumented(Streamed):
         raise NotImplementedError
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        meaning = self.meaning(closed)
-
-        def instrumented(*args: Any) -> list[Any]:
-            outs, state, _ = interpret(closed, args, meaning.start(args), meaning, Where())
-            meaning.ended(Body(closed, args, outs, 0, 0), state, Where())
-            return outs
-
+        instrumented = functools.partial(put_into, closed, self.meaning(closed))
         count = len(args) - self.extra
         with nearer():
             made = jax.make_jaxpr(instrumented)(*args[:count])

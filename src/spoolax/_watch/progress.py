@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, ParamSpec, TextIO, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TextIO, TypeVar, overload
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,13 +17,15 @@ from .._log.entry import Entry, Meta
 from .._log.primitive import emit
 from .._logdict.logdict import LogDict
 from .._tap.host import host
+from .._tap.listening import Listening
 from .._tap.tap import Tapped, checked_sink
+from .._walk.counts import loops
 from .._walk.meaning import Body, State
 from .._walk.places import Where
 from .._warn import warn
 from ..errors import LogTypeError, LogValueError, NothingSelectedWarning
 from .bar import FRACTION, Bar
-from .instrument import Instrument, Instrumented
+from .instrument import Instrument, Instrumented, InstrumentTap
 from .outline import address_matches
 
 P = ParamSpec("P")
@@ -37,6 +39,19 @@ BROKEN_OFF = "broken off"
 PERCENT = "%"
 
 
+@overload
+def progress(
+    f: None = None,
+    *,
+    where: str | Iterable[str] = "**",
+    depth: int = 2,
+    fraction: Callable[[list[Any]], Any] | None = None,
+    description: str = "",
+    file: TextIO | None = None,
+) -> ProgressBlock: ...
+
+
+@overload
 def progress(
     f: Callable[P, T],
     *,
@@ -45,8 +60,22 @@ def progress(
     fraction: Callable[[list[Any]], Any] | None = None,
     description: str = "",
     file: TextIO | None = None,
-) -> Tapped[P, T]:
+) -> Tapped[P, T]: ...
+
+
+def progress(
+    f: Callable[P, T] | None = None,
+    *,
+    where: str | Iterable[str] = "**",
+    depth: int = 2,
+    fraction: Callable[[list[Any]], Any] | None = None,
+    description: str = "",
+    file: TextIO | None = None,
+) -> Tapped[P, T] | ProgressBlock:
     """Show progress bars for the loops of a function, without changing the function.
+
+    Without a function, it is for a `with` block, and shows those of all compiled functions that run
+    in it, by whomever they are compiled, if they take long enough to be seen.
 
     A scan has a bar with a total, and a while loop a counter. A loop inside another one has a bar
     below it, if it takes long enough to be seen. Under `vmap` all lanes share one bar. Bars are
@@ -68,16 +97,48 @@ def progress(
         ...     return jax.lax.fori_loop(0, 1000, lambda i, x: x + 1.0, x)
         >>> y = spoolax.progress(f, file=sys.stdout)(0.0); spoolax.flush()
         f scan[0]: 100%|...| 1000/1000 [00:00<00:00, ...]
+
+        >>> with spoolax.progress(file=sys.stdout):
+        ...     y = jax.jit(f)(0.0)  # This is over too soon to be seen.
     """
     if fraction is not None and not callable(fraction):
         raise LogTypeError(f"`fraction` must be a function of the carry, not {fraction!r}.")
     if not isinstance(depth, int) or depth < 1:
         raise LogValueError(f"`depth` must be a positive integer, not {depth!r}.")
+    about = (names(where, "where") or (), depth, fraction)
+    if f is None:
+        return ProgressBlock(about, Bars(description, file, patient=True))
     bars = Bars(description or name_of(f), file)
     sink = checked_sink(bars, True, REFRESH, "wait")
     options = Options(tags=TICK)
-    about = (names(where, "where") or (), depth, fraction)
     return Progressing(f, options, sink, _Ticked, *about)
+
+
+class ProgressBlock(Listening):
+    """A block in which the loops of programs have bars."""
+
+    def __init__(self, about: Any, bars: Bars) -> None:
+        self._bars = bars
+        super().__init__(_TickTap, about, [checked_sink(bars, True, REFRESH, "wait")])
+
+    def _ended(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._bars.close()  # Those of programs that have failed.
+        super()._ended(kind, error, trace)
+
+
+class _TickTap(InstrumentTap):
+    """What puts ticks into the programs of a block."""
+
+    def __init__(self, about: Any) -> None:
+        super().__init__(Options(tags=TICK))
+        self._about = about
+
+    def wants(self, jaxpr: Jaxpr) -> bool:
+        return bool(loops.within(jaxpr))
+
+    def meaning(self, closed: Jaxpr) -> Instrument:
+        where, depth, fraction = self._about
+        return _Ticking(where, depth, fraction, warns=False)
 
 
 class Progressing(Tapped[P, T]):
@@ -115,10 +176,14 @@ class _Ticking(Instrument):
     """Logs the end of every iteration, and the end of the program."""
 
     def __init__(
-        self, where: tuple[str, ...], depth: int, fraction: Callable[[list[Any]], Any] | None
+        self,
+        where: tuple[str, ...],
+        depth: int,
+        fraction: Callable[[list[Any]], Any] | None,
+        warns: bool = True,
     ) -> None:
         self._where, self._depth, self._fraction = where, depth, fraction
-        self._shown = False
+        self._shown = not warns
 
     def entered(self, state: State, where: Where) -> State:
         if len(where.path) == 1 and self._shows(where):
@@ -170,8 +235,10 @@ class Bars:
         description: str,
         file: TextIO | None,
         clock: Callable[[], float] = time.monotonic,
+        patient: bool = False,
     ) -> None:
         self._description, self._file, self._clock = description, file, clock
+        self._patient = patient  # With loops that are in no other, too.
         self._bars: dict[str, Bar] = {}
         self._seen: dict[str, _Execution] = {}
 
@@ -217,12 +284,12 @@ class Bars:
         bar = self._bars.get(address)
         if bar is None:
             # A fast loop would only flicker.
-            if outer and max(now - this.began, this.before) < SLOW:
+            if (outer or self._patient) and max(now - this.began, this.before) < SLOW:
                 return
             # Loops at its level, and inside of those, are over.
             level = address.count("/")
             self._finish([a for a in self._bars if a.count("/") >= level])
-            label = f"└ {address}" if level else f"{self._description} {address}"
+            label = f"└ {address}" if level else f"{self._description} {address}".lstrip()
             form = FRACTION if length == PERCENT else None
             bar = Bar(_total(length), label, level, self._file, leave=not level, form=form)
             self._bars[address] = bar

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from .._listen.drivers import driver
+from .._log.primitive import around_here
 from ..errors import LogTypeError, LogValueError
 from ._arguments import Setup, check_call, check_inside, prepare
 from ._data.arrays import (
@@ -173,7 +174,7 @@ class _Batch(NamedTuple):
 def _solve(program: FitProgram, batch: _Batch, listeners: Listeners) -> Solution:
     """Solve all fits; on the CPU, with as many threads as there are cores."""
     run, fits = listeners.around(program.solve), batch.fits
-    if run is not program.solve or jax.config.jax_disable_jit:
+    if run is not program.solve or around_here() or jax.config.jax_disable_jit:
         found = run(batch.part(0, fits, padded_length(fits)))
         return Solution(*(np.asarray(a)[:fits] for a in found))
     threads = max(1, min(_cores(), fits // LANES)) if default_device_is_cpu() else 1

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..._log.primitive import around_here
 from ...errors import LogValueError
 from .._model.curve import Curve
 from .._model.pointwise import is_pointwise
@@ -51,6 +52,8 @@ class FitProgram:
 
     def compiled(self, jitted: Any, *args: Any) -> Any:
         """Return a jitted function compiled for the types of its arguments."""
+        if around_here():  # In a block that listens it is another program, which calls the host.
+            return jitted
         leaves, structure = jax.tree.flatten(args)
         types = tuple((one.shape, one.dtype, getattr(one, "sharding", None)) for one in leaves)
         key = jitted, structure, types, jax.config.jax_default_device
