@@ -44,6 +44,8 @@ NAPS = 100
 GLANCE = 0.0005
 # And this often, who waits for the worker looks whether there is still a reason to.
 ASK = 0.1
+# What Python has logged, and waits for programs that are still running, at most.
+MOST_UNREADY = 1000
 # When the queue is full and nothing has been delivered for this long, the program goes on.
 STUCK = 5.0
 # Who has pressed Ctrl-C is told after this long why nothing happens.
@@ -132,14 +134,17 @@ class Host:
         """
         with self._lock:
             self._start_worker()
-            if not self._alone:
+            is_alone = self._alone
+            if not is_alone:
                 self._unready.append((sink, item, size, arrays))
                 self._post_ready()
                 if self._asleep:
                     self._arrived.notify()
-                return
+                if len(self._unready) < MOST_UNREADY:
+                    return
         jax.block_until_ready(arrays)
-        self.post(sink, item, size)
+        if is_alone:
+            self.post(sink, item, size)
 
     def _post_ready(self) -> None:
         """Queue what has become ready."""
