@@ -3,6 +3,7 @@
 import functools
 import io
 import threading
+import time
 import warnings
 
 import jax
@@ -414,6 +415,25 @@ def test_donated_arguments_are_heard_before_they_are_gone():
     for name in ("all", "before"):
         rows = [logs[name] for logs in seen if name in logs]
         np.testing.assert_array_equal(np.stack(rows), np.arange(20.0)[:, None] + np.zeros(100))
+
+
+def test_a_slow_callback_makes_python_wait(monkeypatch):
+    """What is logged does not pile up without limit."""
+    monkeypatch.setattr("spoolax._tap.backlog.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("spoolax._tap.backlog.MANY_BYTES", 1 << 19)
+    seen, most = [], 0
+    x = np.ones(1 << 13)
+
+    def slow(logs):
+        time.sleep(0.002)
+        seen.append(logs)
+
+    with spoolax.listening(slow):
+        for i in range(100):
+            spoolax.log({"x": x, "i": i})
+            most = max(most, i - len(seen))
+    assert [int(logs["i"]) for logs in seen] == list(range(100))
+    assert most < 40
 
 
 def test_a_failing_callback_is_raised_at_the_end():

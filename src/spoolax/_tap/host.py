@@ -136,6 +136,8 @@ class Host:
             self._start_worker()
             is_alone = self._alone
             if not is_alone:
+                if self._backlog.is_filling():
+                    self._wait_for_room(Pile(sink, item, size))
                 self._unready.append((sink, item, size, arrays))
                 self._post_ready()
                 if self._asleep:
