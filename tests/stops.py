@@ -217,7 +217,17 @@ def one_of_two(number, port):
     for _ in range(4):
         results.append(outcome(spoolax.tap(forever, enough), x))
         spoolax.flush()
-    print(json.dumps([results, seen]))
+
+    @jax.jit
+    def step(x):
+        spoolax.log({"sum": x.sum()})
+        return x + 1
+
+    heard = []
+    with spoolax.listening(lambda logs: heard.append(float(logs["sum"]))):
+        for _ in range(3):
+            x = step(x)
+    print(json.dumps([results, seen, heard]))
 
 
 if __name__ == "__main__":

@@ -322,6 +322,33 @@ def test_a_logger_is_opened_unless_it_is_open(tmp_path):
         assert len(logger.records) == 2
 
 
+def test_runs_of_seeds_are_opened_in_a_block():
+    """They get what their functions log, and the block what is logged beside them."""
+
+    def train(key):
+        def body(x, i):
+            x = x + jax.random.uniform(jax.random.fold_in(key, i))
+            spoolax.log({"x": x}, step=i)
+            return x, None
+
+        return lax.scan(body, 0.0, jnp.arange(3))[0]
+
+    with RingBufferLogger(100) as logger, logger.listening(), RingBufferLogger(100) as runs:
+
+        @jax.jit
+        @jax.vmap
+        def run(key):
+            return runs.tap(train, runs.init(key))(key)
+
+        ends = run(jax.random.split(jax.random.key(0), 4))
+        spoolax.log({"best": ends.max()})
+    for end, one in zip(ends, runs.runs.values(), strict=True):
+        assert [record.step for record in one.records] == [0, 1, 2]
+        assert one.records[-1].values["x"] == end
+    ((best,),) = (list(record.values.values()) for record in logger.records)
+    assert best == ends.max()
+
+
 def test_entries_are_printed_without_a_callback(capsys):
     with spoolax.listening():
         jax.jit(train_step)(1.0)
