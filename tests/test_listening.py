@@ -1,7 +1,9 @@
 """`with listening(...)`: what is logged in a block reaches its callback, whoever compiles it."""
 
+import asyncio
 import functools
 import io
+import signal
 import threading
 import time
 import warnings
@@ -27,7 +29,7 @@ from lanes import assert_same_entries, joined
 from programs import PROGRAMS, XS
 
 import spoolax
-from spoolax.errors import LogTypeError, UnheardLogWarning
+from spoolax.errors import LogTypeError, MixedKeyError, UnheardLogWarning
 from spoolax.fit import curve_fit
 from spoolax.loggers import JsonlLogger, RingBufferLogger
 
@@ -144,6 +146,29 @@ def test_steps_go_on_with_the_iterations_of_loops():
         run(run(0))
     assert [int(logs["x"]) for logs in seen] == list(range(8))
     assert [int(logs.step["x"]) for logs in seen] == list(range(8))
+
+
+@pytest.mark.parametrize("interval", [None, 10, 50])
+def test_steps_count_iterations_that_are_not_heard(interval):
+    """Those between, and those that log nothing."""
+
+    @jax.jit
+    def epoch(x):
+        def body(x, i):
+            spoolax.log({"x": x})
+            lax.cond(i % 2 == 1, lambda: spoolax.log({"odd": x}) and None, lambda: None)
+            return x + 1, None
+
+        return lax.scan(body, x, jnp.arange(100))[0]
+
+    with spoolax.listening(collect=True, interval=interval) as logs:
+        x = 0
+        for _ in range(3):
+            x = epoch(x)
+    assert len(logs["x"]) == 300 // (interval or 1)
+    np.testing.assert_array_equal(logs.step["x"], logs["x"])
+    if interval is None:
+        np.testing.assert_array_equal(logs.step["odd"], logs["odd"])
 
 
 def test_blocks_in_blocks_all_get_it():
@@ -381,7 +406,6 @@ def test_threads_do_not_mix():
         assert len(seen) == 200
 
 
-@pytest.mark.skipif(jax.version.__version_info__ < (0, 10, 2), reason="needs JAX 0.10.2")
 def test_all_threads_are_heard_if_that_is_asked_for():
     """Those with blocks of their own by both, and not the one that delivers."""
     step, seen, own = jax.jit(train_step), [], []
@@ -409,6 +433,126 @@ def test_all_threads_are_heard_if_that_is_asked_for():
     step(4.0)
     spoolax.flush()
     assert len(seen) == 4
+
+
+def test_tasks_that_take_turns_lose_nothing():
+    """They share their thread, and so do their blocks. Other threads have their own."""
+    step = jax.jit(train_step)
+    one, two, thread = [], [], []
+
+    async def work(seen, start, count):
+        with spoolax.listening(seen.append, "x"):
+            for i in range(count):
+                step(float(start + i))
+                await asyncio.sleep(0.001)
+
+    def in_thread():
+        with spoolax.listening(thread.append, "x"):
+            step(1000.0)
+
+    async def main():
+        await asyncio.gather(work(one, 0, 3), work(two, 100, 6), asyncio.to_thread(in_thread))
+
+    before = str(jax.make_jaxpr(step)(1.0))
+    asyncio.run(main())
+    for seen, wanted in ((one, {0, 1, 2}), (two, set(range(100, 106))), (thread, {1000})):
+        got = [float(logs["x"]) for logs in seen]
+        assert wanted <= set(got)
+        assert len(got) == len(set(got))
+    assert [float(logs["x"]) for logs in thread] == [1000]
+    assert str(jax.make_jaxpr(step)(1.0)) == before
+
+
+def test_a_stop_of_steps_on_several_devices_leaves_none_waiting():
+    """Those that have been started after it end as well."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+    x, seen = jax.device_put(jnp.arange(4.0), spread), []
+
+    @jax.jit
+    def step(x):
+        spoolax.log({"sum": x.sum()})
+
+        def body(x, _):
+            spoolax.log({"in": x.sum()})
+            return x + x.sum() * 0, None
+
+        return lax.scan(body, x + 1, length=2)[0]
+
+    def callback(logs):
+        seen.append(logs)
+        if "sum" in logs and logs.step["sum"] == 3:
+            raise spoolax.StopRun("enough")
+
+    with pytest.raises(spoolax.StopRun, match="enough"), spoolax.listening(callback):
+        for _ in range(1000):
+            x = step(x)
+    assert len(seen) == 10
+
+
+def test_ctrl_c_in_a_loop_of_short_steps():
+    """It does not end up as an error of the program that it comes into."""
+    step, seen = jax.jit(train_step), []
+    for _ in range(5):
+        timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+        with pytest.raises(KeyboardInterrupt), spoolax.listening(seen.append):
+            timer.start()
+            while True:
+                step(1.0)
+        timer.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(seen) % 2 == 0
+
+
+def test_what_was_logged_before_a_failing_host_call_is_delivered():
+    """Also if the call depends on nothing."""
+
+    def fail(_):
+        raise RuntimeError("too large")
+
+    @jax.jit
+    def step(x):
+        spoolax.log({"x": x})
+        call = functools.partial(jax.pure_callback, fail, jax.ShapeDtypeStruct((), jnp.float32))
+        return lax.cond(x > 2, lambda: call(np.int32(0)), lambda: x)
+
+    seen = []
+    with pytest.raises(Exception, match="too large"), spoolax.listening(seen.append):
+        for i in range(5):
+            step(float(i)).block_until_ready()
+    assert [float(logs["x"]) for logs in seen] == [0, 1, 2, 3]
+
+
+def test_collected_keys_that_do_not_fit_together_do_not_spoil_the_others():
+    @jax.jit
+    def step(x):
+        spoolax.log({"all": x})
+        spoolax.log({"sum": x.sum()})
+
+    for error in (None, KeyError("mine")):
+        with (
+            pytest.raises(KeyError if error else MixedKeyError, match="mine" if error else "all"),
+            spoolax.listening(collect=True) as logs,
+        ):
+            for size in (8, 8, 5):
+                step(jnp.ones(size))
+            if error:
+                raise error
+        assert logs["sum"].tolist() == [8, 8, 5]
+        assert "all" not in logs
+
+
+def test_a_callback_may_open_a_block():
+    inner, outer = [], []
+
+    def callback(logs):
+        outer.append(logs)
+        with spoolax.listening(inner.append):
+            spoolax.log({"inside": 1})
+
+    with spoolax.listening(callback):
+        spoolax.log({"outside": 1})
+    assert [list(logs) for logs in (*outer, *inner)] == [["outside"], ["inside"]]
 
 
 def test_programs_on_other_devices_are_waited_for():
@@ -533,7 +677,7 @@ def test_what_is_logged_outside_is_not_heard():
 
 
 def test_bad_use():
-    with pytest.raises(LogTypeError, match="cannot be called"):
+    with pytest.raises(LogTypeError, match=r"listening\(argnames=...\)"):
         spoolax.listening("loss")
 
     @jax.jit

@@ -86,7 +86,9 @@ def after(number: Any, values: Sequence[Any]) -> list[Any]:
         return list(values)
     # Not an `optimization_barrier`: that is gone when the order of execution is chosen.
     x, never = jax.numpy.asarray(smallest), number == np.iinfo(np.int32).min
-    later = retyped(jax.numpy.where(never, jax.numpy.zeros_like(x), x), jax.typeof(x))
+    # Something else than `x`, or the compiler would know that both are the same.
+    other = ~x if x.dtype == bool else x + jax.numpy.ones_like(x)
+    later = retyped(jax.numpy.where(never, other, x), jax.typeof(x))
     return [later if value is smallest else value for value in values]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 # What `signal` wraps, without its enums, which take longer than all of the rest.
 import _signal  # type: ignore[import-not-found]
+import _thread
 import contextlib
 import os
 import signal
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -26,6 +28,7 @@ from .._jax.arrays import is_ready
 from .._jax.host_call import in_host_call
 
 NAP = 0.01
+AGAIN = 0.001  # Seconds, to a second try after a host call.
 # Whoever waits for arrays of JAX is interrupted within a fraction of a second. By then, a program
 # that was left running must not have failed, or they would get that error first.
 GRACE = 1.0
@@ -109,12 +112,49 @@ class interruptible:
             raise KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def calls_undisturbed() -> Iterator[None]:
+    """Inside this context, Ctrl-C does not interrupt host calls of programs, but what follows them.
+
+    It changes nothing on other threads, or where Ctrl-C was given a meaning of its own.
+    """
+    others = _signal.getsignal(_signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or isinstance(others, _Later) or not _raises_in_the_end(others):
+        yield
+        return
+    later = _Later(others)
+    _signal.signal(_signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        if _signal.getsignal(_signal.SIGINT) is later:
+            _signal.signal(_signal.SIGINT, others)
+
+
+class _Later:
+    """Handles Ctrl-C as others do, after a host call."""
+
+    def __init__(self, others: Any) -> None:
+        self.others = others
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if in_host_call(frame, None):
+            again = threading.Timer(AGAIN, _thread.interrupt_main)
+            again.daemon = True
+            again.start()
+        else:
+            self.others(number, frame)
+
+
 def _raises_in_the_end(handler: Any) -> bool:
     """Say whether Ctrl-C means `KeyboardInterrupt`.
 
     So it does in `asyncio.run`, which first cancels a task: that waits for the program to end, and
     gets the exception in its place.
     """
+    if isinstance(handler, _Later):
+        handler = handler.others
     if handler is signal.default_int_handler:
         return True
     asyncio: Any = sys.modules.get("asyncio")

@@ -8,31 +8,30 @@ taps are others.
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from .._jax.arrays import are_there, is_key
+from .._jax.contexts import local_value, set_global, set_local
 from .._jax.effects import markers
 from .._listen.options import Options
 from .._log.entry import Entry, Meta, Nodes, divided, entries, map_entries
 from .._log.primitive import Around, listening
 from .._logdict.logdict import LogDict
 from .._logdict.origin import Origin
-from ..errors import UnsupportedError
 from ._reels.pieces import by_name
 from .backlog import run_of
 from .deliver import STEP
 from .host import host
-from .runs import Run
+from .runs import Run, here
 from .sinks import Sink
 from .stream import Tap
 
@@ -41,7 +40,7 @@ class Block:
     """A block that listens."""
 
     def __init__(self, tap: Callable[..., BlockTap], about: Hashable, sink: Sink) -> None:
-        self.sink, sink.numbered = sink, self.numbered
+        self.sink, sink.block = sink, self
         # For what is logged outside of programs.
         self._from_python = Sink(self._deliver, owner=sink.owner)
         self._from_python.behind = sink
@@ -70,6 +69,16 @@ class Block:
         end = max(end, int(steps.max()) + 1) if count else end
         self._numbering[call] = run, base, end
         return steps
+
+    def run_ended(self, run: Run, calls: Mapping[Any, str], totals: Mapping[str, int]) -> None:
+        """A run has ended. `totals` are the iterations of its loops, some of which may not log.
+
+        `calls` are the `log` calls in loops that are in no other, and their loops.
+        """
+        for call, loop in calls.items():
+            last, base, end = self._numbering.get(call, (None, 0, 0))
+            begin = base if last is run else end
+            self._numbering[call] = run, begin, max(end, begin + totals.get(loop, 0))
 
     def post(self, entry: Entry) -> None:
         """Take what was logged outside of programs."""
@@ -173,27 +182,35 @@ def _opened(make: Callable[..., BlockTap], about: Hashable, block: Block) -> Blo
         return tap
 
 
-# The blocks around this code, the innermost first.
-around: contextvars.ContextVar[tuple[Block, ...]] = contextvars.ContextVar("around", default=())
-_everywhere: tuple[Block, ...] = ()
-
-
-def everywhere() -> tuple[Block, ...]:
-    """The blocks around all code, on any thread."""
-    return _everywhere
-
-
 def around_of(blocks: Sequence[Block]) -> Around | None:
     """What the code in some blocks is listened to by."""
     return Around(tuple(dict.fromkeys(block.tap for block in blocks))) if blocks else None
 
 
+def listen(blocks: Sequence[Block]) -> None:
+    """Listen to this thread from now on."""
+    if not here.blocks:
+        here.before = local_value(listening)
+    here.blocks = (*blocks, *here.blocks)
+    _apply()
+
+
+def listen_no_more(blocks: Sequence[Block]) -> None:
+    """Some blocks of this thread have ended: not those that began last, if tasks take turns."""
+    here.blocks = tuple(block for block in here.blocks if block not in blocks)
+    _apply()
+
+
+def _apply() -> None:
+    inside = (*here.blocks, *_everywhere)
+    set_local(listening, around_of(inside) if here.blocks else here.before)
+
+
+_everywhere: tuple[Block, ...] = ()  # Those that listen to all threads.
+
+
 def listen_everywhere(blocks: Sequence[Block]) -> None:
     """Listen to all threads."""
-    if not hasattr(listening, "set_global"):
-        raise UnsupportedError(
-            "`all_threads=True` needs JAX 0.10.2 or newer. Open a block in each of the threads."
-        )
     _replace_everywhere((*blocks, *_everywhere))
 
 
@@ -206,4 +223,4 @@ def _replace_everywhere(blocks: tuple[Block, ...]) -> None:
     global _everywhere
     with _opening:
         _everywhere = blocks
-        listening.set_global(around_of(blocks))
+        set_global(listening, around_of(blocks))

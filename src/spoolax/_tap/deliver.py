@@ -48,11 +48,12 @@ def deliver(
         for piece in pieces
         if (prefix := wanted(piece.meta)) is not None and len(piece.order)
     ]
-    if sink.numbered is not None:
-        mine = [piece if piece.steps else _numbered(piece, run, sink.numbered) for piece in mine]
+    block = sink.block
+    if block is not None:
+        mine = [piece if piece.steps else _numbered(piece, run, block.numbered) for piece in mine]
     make = _singles if not sink.batch else _stretches if sink.in_order else _batches
     for logs in make(mine, run, when):
-        if sink in run.done_with or (sink.numbered is not None and sink.stop is not None):
+        if sink in run.done_with or (block is not None and sink.stop is not None):
             return
         sink.call(run, logs)
         yield

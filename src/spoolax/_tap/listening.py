@@ -8,18 +8,17 @@ from types import TracebackType
 from typing import Any
 
 from .._jax.tracing import trace_is_clean
+from .._listen.interrupts import calls_undisturbed
 from .._listen.options import Options
-from .._log.primitive import listening as in_context
 from .._logdict.logdict import LogDict, joined
 from .._logdict.reductions import How
-from ..errors import LogTypeError, StopRun
+from ..errors import LogTypeError, MixedKeyError, StopRun
 from .blocks import (
     Block,
     BlockTap,
-    around,
-    around_of,
-    everywhere,
+    listen,
     listen_everywhere,
+    listen_no_more,
     listen_nowhere,
 )
 from .host import host
@@ -69,9 +68,10 @@ class Listening:
             if self._all_threads:
                 listen_everywhere(blocks)
                 stack.callback(listen_nowhere, blocks)
-            stack.callback(around.reset, around.set((*blocks, *around.get())))
-            stack.enter_context(in_context(around_of((*around.get(), *everywhere()))))
+            listen(blocks)
+            stack.callback(listen_no_more, blocks)
             stack.push(_delivered)
+            stack.enter_context(calls_undisturbed())
             self._entered = stack.pop_all()
         return given
 
@@ -124,7 +124,7 @@ class listening(Listening):
         latency: How long, in seconds, an entry may wait.
         overflow: "wait" or "drop", as in `tap`; `dropped` counts what was dropped.
         all_threads: Hear what other threads do as well, outside of blocks of their own. What they
-            have started must have ended when the block ends. Needs JAX 0.10.2.
+            have started must have ended when the block ends.
 
     Examples:
         >>> import spoolax, jax
@@ -175,6 +175,11 @@ class listening(Listening):
         sinks: list[Sink] = []
         if self._logger is not None:
             sinks.append(self._logger.as_sink(latency, overflow))
+        elif callback is not None and not callable(callback):
+            raise LogTypeError(
+                f"`spoolax.listening` takes a callback or a logger, not {callback!r}. Give the "
+                "options by name: `spoolax.listening(argnames=...)`."
+            )
         elif callback is not None or not collect:
             sinks.append(checked_sink(callback or print_entry, batch, latency, overflow))
         if collect:
@@ -187,15 +192,24 @@ class listening(Listening):
         return self if self._logs is None else self._logs
 
     def _ended(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self._logs is not None:
-            self._logs.update(joined(self._kept))
-            self._kept.clear()
+        mixed = None
+        for key in dict.fromkeys(key for logs in self._kept for key in logs):
+            assert self._logs is not None
+            try:
+                self._logs.update(joined([logs.filter(key) for logs in self._kept if key in logs]))
+            except MixedKeyError as one:  # The others are still of use.
+                mixed = mixed or one
+        self._kept.clear()
         super()._ended(kind, error, trace)
+        if mixed is not None and error is None:
+            raise mixed
 
 
 def _delivered(kind: Any, error: BaseException | None, trace: Any) -> None:
     """Wait until everything has been delivered."""
-    if isinstance(error, KeyboardInterrupt):
+    if host.is_worker():  # A callback has opened it.
+        host.settle()
+    elif isinstance(error, KeyboardInterrupt):
         host.drain_or_drop()
     else:
         host.wait()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from .._log.entry import Entry
 from ..errors import StopRun
 from ._reels.gather import Arrived, ShardGroup, arrived, wrapped
 from ._reels.pieces import Part, ends
@@ -84,7 +85,8 @@ class Receiver:
         run = self.run(orders)
         run.begun = time.perf_counter()
         stops = (sink.stop for tap, sink in self._sinks(run) if tap.listens_to_python)
-        run.stop = run.stop or next(filter(None, stops), None)
+        assert self.part is not None
+        run.stop = run.stop or self.part.stop or next(filter(None, stops), None)
         orders = self.pace.begin(run.number, self._latency(run))
         orders[0] = run.answer(is_alone)
         return orders
@@ -178,6 +180,18 @@ class Handover:
         self.size = sum(group.size for group in groups)
         self.is_new = True  # The first run takes longer, for the program is compiled then.
 
+    @functools.cached_property
+    def calls(self) -> dict[Any, str]:
+        """The `log` calls in loops that are in no other, and their loops."""
+        groups = (one for group in self.groups for one in getattr(group, "groups", [group]))
+        return {
+            (entry.meta.site, entry.meta.call): group.path[0]
+            for group in groups
+            if len(group.path) == 1
+            for entry in group.nodes
+            if isinstance(entry, Entry)
+        }
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -197,7 +211,7 @@ class _Left:
     def __init__(self, tail: Tail, run: Run, pace: Pace) -> None:
         self._tail, self._run, self._pace = tail, run, pace
         self._is_timed = run.begun is not None and not tail.handover.is_new
-        self._when = 0.0
+        self._when, self._totals = 0.0, dict[str, int]()
 
     @functools.cached_property
     def parts(self) -> list[Arrived]:
@@ -211,10 +225,10 @@ class _Left:
             host.runs.ended(run)
         rest = iter(numbers)
         parts = arrived(groups, rest, map(np.asarray, tail.arrays))
+        self._totals = dict(zip(tail.handover.receiver.places, rest, strict=True))
         if self._is_timed:
             assert run.begun is not None
-            totals = dict(zip(tail.handover.receiver.places, rest, strict=True))
-            self._pace.ended(run.begun, run.ended or time.perf_counter(), totals)
+            self._pace.ended(run.begun, run.ended or time.perf_counter(), self._totals)
         return parts if number >= 0 else []  # What it logs after it was told to stop did not happen
 
     def put(self, tap: Tap, sink: Sink) -> None:
@@ -229,6 +243,8 @@ class _Left:
 
         def deliver_all() -> Iterator[None]:
             yield from deliver(read(), self._run, sink, wanted, self._when)
+            if sink.block is not None:
+                sink.block.run_ended(self._run, self._tail.handover.calls, self._totals)
 
         def drop_all() -> Iterator[None]:
             _dropped(sink, count_entries(read(), wanted))
@@ -259,13 +275,20 @@ def _dropped(sink: Sink, count: int) -> None:
     if count and not sink.dropped:
         reports.warning(
             "The callback %s is too slow, and entries are being dropped, as `overflow='drop'` "
-            "says. The tapped function has their number as `.dropped`.",
+            "says. The tapped function, or the block, has their number as `.dropped`.",
             sink.name,
         )
     sink.dropped += count
 
 
-def raise_stop(number: Any) -> Any:
-    """Raise what stopped the run with this number, negated."""
+def raise_stop(part: Embedded, number: Any) -> Any:
+    """Raise what stopped the run with this number, negated.
+
+    If others follow it, that is left to the last of them: on several devices, those that have not
+    failed would wait for ever for the one that has.
+    """
     run = host.run(-int(number))
-    raise run.stop or StopRun("The program was stopped.")
+    stop = run.stop or StopRun("The program was stopped.")
+    part.stop = stop if run.number_of_part < part.started else None
+    if part.stop is None:
+        raise stop

@@ -27,6 +27,7 @@ class Run:
         self.number, self.sink = number, sink
         self.stop: StopRun | KeyboardInterrupt | None = None  # Somebody wants it to stop.
         self.stopped = False  # It was told so; else it ended before it could be.
+        self.number_of_part = 0  # Among the executions of somebody else's program.
         self.waited = True  # Somebody waits for its end, and raises what stopped it.
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
@@ -94,11 +95,23 @@ class Run:
         self._paused[loop] = time.perf_counter()
 
 
+class _Here(threading.local):
+    """What is known about a thread."""
+
+    blocks: tuple[Any, ...] = ()  # Those that listen to it, the innermost first,
+    before: Any = None  # and what listened before there were any.
+
+
+here = _Here()
+
+
 class Embedded:
     """Somebody else's program that streams, and which execution began last."""
 
     execution: Execution | None = None
     calls = True  # It may call the host before it ends. Only then are executions watched.
+    started = begun = 0  # Executions: how many, and how many of them have called the host.
+    stop: StopRun | KeyboardInterrupt | None = None  # One was to stop, but others follow it.
 
 
 class Execution:
@@ -121,7 +134,11 @@ class Execution:
 
 def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
+    stops = (part.stop, *(block.sink.stop for block in here.blocks))
+    for stop in filter(None, stops):
+        raise stop
     part.execution = execution = Execution()
+    part.started += 1
     try:
         with execution.interruptible:
             out = run()
@@ -155,8 +172,11 @@ class Runs:
         run = self._registered.get(number) or self._anonymous.get(number)
         if run is None:
             run = self._new(None, unbounded)
-            if part is not None and part.execution is not None:
-                part.execution.identify(run)
+            if part is not None:
+                part.begun += 1
+                run.number_of_part = part.begun
+                if part.execution is not None:
+                    part.execution.identify(run)
             self._remember(run)
         return run
 

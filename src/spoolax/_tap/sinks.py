@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StopRun
 
 if TYPE_CHECKING:
+    from .blocks import Block
     from .runs import Run
 
 KEPT_STOPS = 1024
@@ -40,8 +41,7 @@ class Sink:
         # Whether what is posted may be queued with what was posted before, though something for
         # others came in between. That is cheaper, where nobody sees when exactly it gets it.
         self.gathers = False
-        # Numbers entries that have no step, given their run and iterations.
-        self.numbered: Callable[..., Any] | None = None
+        self.block: Block | None = None  # The one that it belongs to.
         self.behind: Sink | None = None  # The one in whose line it is.
         self.stop: StopRun | None = None  # It has seen enough.
         self.run: Run | None = None  # For what does not come from a program.
@@ -106,7 +106,9 @@ class Sink:
                 self.title,
                 "when it is closed"
                 if getattr(self.owner, "is_open", False)
-                else "by spoolax.flush()",
+                else "by spoolax.flush()"
+                if self.block is None
+                else "at the end of the block",
                 exc_info=error,
             )
 

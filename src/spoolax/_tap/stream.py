@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._jax.filtered import trace_filtered
 from .._jax.host_call import host_call, tell_host
 from .._jax.lowering import watch_executions
 from .._jax.primitives import Jaxpr
@@ -84,6 +85,7 @@ class Tap:
     @staticmethod
     def compile(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Stream what taps have claimed in somebody else's program."""
+        trace_filtered(jaxpr)  # There may be host calls in them.
         part, pace = Embedded(), Pace()
         outs, tail = stream(
             jaxpr, *once(survey(jaxpr, unbounded=True)), args, None, None, pace, part
@@ -92,7 +94,8 @@ class Tap:
             watch_executions(part, execute)
             # What stopped it can be raised only if it fails, once no device waits for another.
             run, _ = lax.optimization_barrier((tail.numbers[0], outs))
-            lax.cond(run < 0, lambda: tell_host(raise_stop, run), lambda: None)
+            stop = functools.partial(raise_stop, part)
+            lax.cond(run < 0, lambda: tell_host(stop, run), lambda: None)
         return outs
 
 
