@@ -125,18 +125,15 @@ def by_numpyro(samples=3000):
 
 
 def by_blackjax(steps=3000):
-    """Window adaptation without a bar, with blackjax's own, and in a block that has bars."""
+    """Window adaptation without a bar, and in a block that has bars."""
     import blackjax
 
     def log_density(x):
         return -0.5 * jnp.sum(x**2 * jnp.arange(1.0, 6.0))
 
-    def adapting(bar):
-        warm_up = blackjax.window_adaptation(blackjax.nuts, log_density, progress_bar=bar)
-        run = jax.jit(lambda key: warm_up.run(key, jnp.ones(5), num_steps=steps)[0][0].position)
-        return lambda: run(jax.random.key(0))
-
-    bars("blackjax's window adaptation", adapting(False), {"its progress_bar": adapting(True)})
+    warm_up = blackjax.window_adaptation(blackjax.nuts, log_density)
+    run = jax.jit(lambda key: warm_up.run(key, jnp.ones(5), num_steps=steps)[0][0].position)
+    bars("blackjax's window adaptation", lambda: run(jax.random.key(0)), {})
 
 
 def bars(title, plain, others):
