@@ -11,7 +11,7 @@ import spoolax
 
 from .measure import _time, race, verdict
 
-STEPS = 300
+STEPS = 1000
 # The size of the matrix in a step, about how long the step takes, and the goals: the most that
 # listening may add, in seconds, and the most of the time without it.
 SIZES = ((8, "20 us", 30e-6, None), (130, "100 us", None, 1.2), (500, "2 ms", None, 1.02))
@@ -70,7 +70,7 @@ def loops(size, about, more, ratio):
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError):
             calls["wandb offline, by hand"] = by_wandb(stack, start, silent)
-        times = race(calls, rounds=7, target=0.0)
+        times = race(calls, rounds=5, target=0.0)
     print(f"\n{STEPS} calls of a step of about {about}, each")
     base = times["nothing"] / STEPS
     for name, t in times.items():
