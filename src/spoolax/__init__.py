@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ._watch.progress import progress as progress
     from ._watch.watch import watch as watch
     from ._watch.watch import watch_nan as watch_nan
-    from ._watch.watch import watching as watching
-    from ._watch.watch import watching_nan as watching_nan
+    from ._watch.watching import watching as watching
+    from ._watch.watching import watching_nan as watching_nan
     from .loggers import Logger as Logger
     from .optimizers import is_jax_array as is_jax_array
     from .optimizers import log_convergence_async as log_convergence_async
@@ -66,7 +66,7 @@ __getattr__, __dir__, __all__ = lazily(
         "testing": "",
         "watch": "._watch.watch",
         "watch_nan": "._watch.watch",
-        "watching": "._watch.watch",
-        "watching_nan": "._watch.watch",
+        "watching": "._watch.watching",
+        "watching_nan": "._watch.watching",
     },
 )

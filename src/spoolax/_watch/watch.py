@@ -12,17 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.primitives import Jaxpr, JaxprEqn, open_jaxpr
+from .._jax.primitives import Jaxpr, JaxprEqn
 from .._listen.options import Options, names
 from .._log.arguments import checked_data
 from .._log.entry import Entry, Meta
 from .._log.primitive import emit
 from .._logdict.logdict import LogDict
 from .._logdict.reductions import How
-from .._tap.listening import Listening
 from .._tap.sinks import Sink, reports
 from .._tap.tap import Tapped, checked_sink, print_entry
-from .._walk.counts import loops
 from .._walk.meaning import Body, State
 from .._walk.places import Where
 from .._warn import warn
@@ -34,7 +32,7 @@ from ..errors import (
     UnsupportedError,
 )
 from .given import WholeProgram
-from .instrument import Instrument, Instrumented, InstrumentTap
+from .instrument import Instrument, Instrumented
 from .nan import Block, NanFound, blocks, explain
 from .outline import Item, Source, address_matches, outline, reaches
 from .suspects import any_bad, looks_bad
@@ -95,20 +93,20 @@ def watch(
         scan[0]/x=4
         scan[0]/x=8
     """
-    spec = _checked(carry, outputs, primitives, where, nan, inf)
-    sink = _sink(callback, spec, batch, latency, overflow)
+    spec = checked_spec(carry, outputs, primitives, where, nan, inf)
+    sink = watch_sink(callback, spec, batch, latency, overflow)
     options = Options(tags=TAGS, interval=interval, reduce=reduce)
     return Tapped(f, options, sink, _Watched, spec)
 
 
-def _checked(
+def checked_spec(
     carry: Choice,
     outputs: Choice,
     primitives: str | Iterable[str],
     where: str | Iterable[str],
     nan: bool,
     inf: bool,
-) -> _Spec:
+) -> Spec:
     """What to watch."""
     chosen = names(primitives, "primitives") or ()
     if not (carry or outputs or chosen or nan):
@@ -118,11 +116,11 @@ def _checked(
             raise LogTypeError(
                 f"`{option}` must be a bool or a function of the list of arrays, not {choice!r}."
             )
-    return _Spec(carry, outputs, chosen, names(where, "where") or (), nan, inf)
+    return Spec(carry, outputs, chosen, names(where, "where") or (), nan, inf)
 
 
-def _sink(
-    callback: Callable[[Any], Any] | None, spec: _Spec, batch: bool, latency: float, overflow: str
+def watch_sink(
+    callback: Callable[[Any], Any] | None, spec: Spec, batch: bool, latency: float, overflow: str
 ) -> Sink:
     sink = checked_sink(callback or _print, batch, latency, overflow)
     sink.callback = _reporting(sink.callback)
@@ -131,62 +129,6 @@ def _sink(
             "`nan=True` makes a single report, so it cannot be combined with `batch`."
         )
     return sink
-
-
-class watching(Listening):
-    """Watch everything that runs in a `with` block: `watch` without a function.
-
-    The addresses are those in each compiled function. `spoolax.watch` has the same options.
-
-    Examples:
-        >>> import spoolax, jax
-        >>> @jax.jit
-        ... def f(x):
-        ...     return jax.lax.fori_loop(0, 3, lambda i, x: 2 * x, x)
-        >>> with spoolax.watching(carry=lambda carry: {"x": carry[-1]}):
-        ...     y = f(1.0)
-        step=0  scan[0]/x=2
-        step=1  scan[0]/x=4
-        step=2  scan[0]/x=8
-    """
-
-    def __init__(
-        self,
-        callback: Callable[[Any], Any] | None = None,
-        *,
-        carry: Choice = False,
-        outputs: Choice = False,
-        primitives: str | Iterable[str] = (),
-        where: str | Iterable[str] = "**",
-        nan: bool = False,
-        inf: bool = True,
-        interval: int | None = None,
-        reduce: How | None = None,
-        batch: bool = False,
-        latency: float = 0.1,
-        overflow: str = "wait",
-    ) -> None:
-        spec = _checked(carry, outputs, primitives, where, nan, inf)
-        sink = _sink(callback, spec, batch, latency, overflow)
-        about = spec, Options(tags=TAGS, interval=interval, reduce=reduce)
-        super().__init__(_WatchTap, about, [sink])
-
-
-def watching_nan(
-    callback: Callable[[NanFound], Any] | None = None, *, stop: bool = False, inf: bool = True
-) -> watching:
-    """Report the first NaN or infinity of what runs in a `with` block, as `watch_nan` does.
-
-    Examples:
-        >>> import spoolax, jax
-        >>> @jax.jit
-        ... def f(x):
-        ...     return jax.lax.fori_loop(0, 9, lambda i, x: 1 / (x - 3.0) + 3.0 - i, x)
-        >>> with spoolax.watching_nan(print):
-        ...     y = f(3.0)
-        The first infinity came out of `div` at ..., in scan[0], iteration 0. ...
-    """
-    return watching(_found(callback, stop), nan=True, inf=inf)
 
 
 def watch_nan(
@@ -216,10 +158,10 @@ def watch_nan(
         >>> y = spoolax.watch_nan(f, print)(3.0); spoolax.flush()
         The first infinity came out of `div` at ..., in scan[0], iteration 0. ...
     """
-    return watch(f, _found(callback, stop), nan=True, inf=inf)
+    return watch(f, nan_callback(callback, stop), nan=True, inf=inf)
 
 
-def _found(callback: Callable[[NanFound], Any] | None, stop: bool) -> Callable[[Any], None]:
+def nan_callback(callback: Callable[[NanFound], Any] | None, stop: bool) -> Callable[[Any], None]:
     """The callback of `watch` for somebody who wants to know of a NaN only."""
     if callback is not None and not callable(callback):
         raise LogTypeError(f"`callback` must be a function of a `NanFound`, not {callback!r}.")
@@ -246,7 +188,7 @@ def _alarm(found: NanFound) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Spec:
+class Spec:
     """What to watch."""
 
     carry: Choice
@@ -301,40 +243,20 @@ def _reporting(callback: Callable[[Any], Any]) -> Callable[[LogDict], Any]:
 class _Watched(Instrumented):
     """One way of calling a watched function."""
 
-    def __init__(self, spec: _Spec, *args: Any) -> None:
+    def __init__(self, spec: Spec, *args: Any) -> None:
         super().__init__(*args)
         self._spec = spec
 
     def meaning(self, closed: Jaxpr) -> Instrument:
         program = WholeProgram(closed, self.argument_names, self._spec.selects)
-        return _Watching(self._spec, program, outline(closed, Where()))
+        return Watching(self._spec, program, outline(closed, Where()))
 
 
-class _WatchTap(InstrumentTap):
-    """What watches the programs of a block."""
-
-    def __init__(self, about: tuple[_Spec, Options]) -> None:
-        self._spec, options = about
-        super().__init__(options)
-
-    def wants(self, jaxpr: Jaxpr) -> bool:
-        if self._spec.nan:  # Not in single operations, which Python code consists of.
-            return len(open_jaxpr(jaxpr)[0].eqns) > 1 or bool(loops.within(jaxpr))
-        return bool(loops.within(jaxpr)) or bool(self._spec.primitives)
-
-    def meaning(self, closed: Jaxpr) -> Instrument:
-        def argument_names() -> list[str]:
-            return [f"argument {i}" for i in range(len(closed.in_avals))]
-
-        program = WholeProgram(closed, argument_names, self._spec.selects)
-        return _Watching(self._spec, program, outline(closed, Where()), warns=False)
-
-
-class _Watching(Instrument):
+class Watching(Instrument):
     """Puts in what `watch` was asked for."""
 
     def __init__(
-        self, spec: _Spec, program: WholeProgram, items: Sequence[Item], warns: bool = True
+        self, spec: Spec, program: WholeProgram, items: Sequence[Item], warns: bool = True
     ) -> None:
         self._spec, self._program = spec, program
         self._primitives: dict[tuple[int, ...], Item] = {}
