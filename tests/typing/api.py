@@ -47,6 +47,12 @@ with spoolax.loggers.WandbLogger(project="p", config={"lr": 1e-3}, entity="me") 
 assert_type(spoolax.loggers.replay("spoolax-unsent", to="mlflow"), int)
 assert_type(logger.every(3), spoolax.Logger[typing.Any])
 y, m = spoolax.progress(f, depth=1)(y)
+with spoolax.listening(logger, argnames="x", interval=3, collect=True):
+    y, m = f(y)
+with logger.listening(tags="a"), spoolax.progress(depth=1), spoolax.watching_nan(stop=True):
+    y, m = f(y)
+with spoolax.watching(print, carry=True, where="scan[0]/**") as watching:
+    assert_type(watching.dropped, typing.Any)
 state: dict[str, jax.Array] = {"y": y}
 state = spoolax.simulate(lambda key, state: state, state, 10, key=jax.random.key(0), logger=logger)
 state = spoolax.simulate(lambda key, s: s, state, 10, key=jax.random.key(0), until=lambda s: False)
