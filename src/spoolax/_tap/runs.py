@@ -134,9 +134,9 @@ class Execution:
 
 def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
-    stops = (part.stop, *(block.sink.stop for block in here.blocks))
-    for stop in filter(None, stops):
-        raise stop
+    stop, part.stop = part.stop, None
+    for one in filter(None, (stop, *(block.sink.stop for block in here.blocks))):
+        raise one
     part.execution = execution = Execution()
     part.started += 1
     try:
