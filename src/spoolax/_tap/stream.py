@@ -133,6 +133,7 @@ def stream(
     pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
     if part is not None:
         begin = _begin(receiver, part, pace, returns, meaning.calls)
+        meaning.waits_for_end = not part.calls
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())
     assert not nodes, "everything was sent"
     tail = meaning.tail(meaning.finish(state))

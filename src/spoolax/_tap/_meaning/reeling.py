@@ -65,6 +65,7 @@ class Reeling(Meaning):
         self._noting: dict[str, Where] = {}  # Those in which an alarm may go off,
         self._rigid: set[str] = set()  # and those that send more, so they cannot be repeated.
         self.rehearses = False
+        self.waits_for_end = False  # All that can wait does, whatever the orders are.
         self._mesh: Any = None  # That the arguments are spread over.
         self._in_blocks = waits_for_loops()
 
@@ -178,7 +179,7 @@ class Reeling(Meaning):
         elif self.rehearses:
             self._sending.update(loops_at(where))
             self._rigid.update(loops_at(where))
-        if self.rehearses:
+        if self.rehearses or (waits and self.waits_for_end):
             return state
 
         def call(state: StreamState) -> StreamState:
