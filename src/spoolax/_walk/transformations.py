@@ -186,9 +186,11 @@ def _jvp_tied(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., A
             return rule(primals, tangents, **params)
 
         def run(closed: Jaxpr, args: Sequence[Any]) -> list[Any]:
-            # Counted from what the loop begins with: else, counting would be hoisted out of a loop
-            # around it, as a loop of its own.
-            counter, _ = lax.optimization_barrier((jnp.int32(0), arrays.plain(primals)))
+            counter = jnp.int32(0)
+            if primitive is scan_p:
+                # Counted from what the loop begins with: else, counting would be hoisted out of a
+                # loop around it, as a loop of its own.
+                counter, _ = lax.optimization_barrier((counter, arrays.plain(primals)))
             outs, _, _ = interpret(closed, args, counter, _Tied(), Where())
             return outs
 
