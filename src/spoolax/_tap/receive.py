@@ -25,7 +25,7 @@ from .deliver import count_entries, deliver
 from .host import host
 from .lines import Chunk
 from .pace import Pace
-from .runs import Embedded, Run
+from .runs import Embedded, Run, starting
 from .sinks import Sink, reports
 
 if TYPE_CHECKING:
@@ -289,6 +289,7 @@ def raise_stop(part: Embedded, number: Any) -> Any:
     """
     run = host.run(-int(number))
     stop = run.stop or StopRun("The program was stopped.")
-    part.stop = stop if run.number_of_part < part.started else None
+    with starting:
+        part.stop = stop if run.number_of_part < part.started else None
     if part.stop is None:
         raise stop

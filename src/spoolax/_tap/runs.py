@@ -103,6 +103,8 @@ class _Here(threading.local):
 
 
 here = _Here()
+# Held while it is decided whether an execution begins, or is the last one.
+starting = threading.Lock()
 
 
 class Embedded:
@@ -134,11 +136,12 @@ class Execution:
 
 def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
-    stop, part.stop = part.stop, None
-    for one in filter(None, (stop, *(block.sink.stop for block in here.blocks))):
-        raise one
-    part.execution = execution = Execution()
-    part.started += 1
+    with starting:
+        stop, part.stop = part.stop, None
+        for one in filter(None, (stop, *(block.sink.stop for block in here.blocks))):
+            raise one
+        part.execution = execution = Execution()
+        part.started += 1
     try:
         with execution.interruptible:
             out = run()
