@@ -34,6 +34,25 @@ FOUND = {
     ),
     "tests of loops in a tap": program(Node("tap", 1, (Node("test", 1, (LOG,)),))),
     "the order of reverse scans": program(Node("reverse", 2, (LOG, Node("add", 1)))),
+    "functions with rules in while loops of checkpoints": program(
+        Node(
+            "grad",
+            1,
+            (Node("checkpoint", 1, (Node("while_loop", 1, (Node("rules", 1, (LOG,)),)),)),),
+        )
+    ),
+    "functions with rules in a listener that is differentiated twice": program(
+        Node("grad", 1, (Node("grad", 1, (Node("spool", 1, (Node("rules", 1, (LOG,)),)),)),))
+    ),
+    "numbers that are no arrays, in branches": program(
+        Node("switch", 2, (Node("associative_scan", 1, (Node("steps", 1),)),))
+    ),
+    "functions with rules in several listeners inside of a derivative": program(
+        Node("grad", 1, (Node("spool", 1, (Node("tap", 1, (Node("custom_jvp", 1, (LOG,)),)),)),))
+    ),
+    "loops in all branches in which some entries are conditional": program(
+        Node("switch", 1, (Node("scan", 1, (Node("cond", 1, (LOG, LOG, Node("log", 2))),)),))
+    ),
 }
 
 # With the options that they need.

@@ -323,7 +323,7 @@ class Python:
         return y, lambda g: (first(g), second(g))[0]
 
     def stack(self, node, x, here):
-        if x.ndim == 2:
+        if x.ndim >= 2:
             return self.body(node.body, x, here)
         ys, pull = self.body(node.body, np.stack([x, wrapped(x + 1)]), here)
 

@@ -6,11 +6,12 @@ import contextlib
 import functools
 import pathlib
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core, source_info_util
+from jax._src import core, pjit, source_info_util
 from jax._src.source_info_util import Transform
 from jax.interpreters import partial_eval
 
@@ -21,6 +22,15 @@ source_info_util.register_exclusion(str(pathlib.Path(__file__).parent.parent))
 
 trace_is_clean: Callable[[], bool] = core.trace_ctx.is_top_level
 flatten: Callable[[Any], tuple[list[Any], Any]] = jax.tree_util.default_registry.flatten
+
+
+def is_ahead_of_time(frame: FrameType | None) -> bool:
+    """Say whether the code in a frame is traced by `f.lower(x)` or `f.trace(x)`."""
+    while frame is not None:
+        if frame.f_code.co_name == "jit_trace" and frame.f_globals["__name__"] == pjit.__name__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def bind(eqn: JaxprEqn, invals: Sequence[Any]) -> list[Any]:

@@ -32,6 +32,7 @@ from .._jax.primitives import (
     split,
 )
 from .._log.primitive import listening, repeating
+from .hushed import Hushed
 from .interpret import interpret, rule_for
 from .meaning import Meaning, Outcome, Silent, State
 from .places import Where
@@ -93,6 +94,10 @@ def _custom_jvp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     (jaxpr,) = Anatomy.of(eqn).programs
+    if _has_to_be_apart(meaning, where):
+        interpret(jaxpr, lax.stop_gradient(invals), state, meaning, where)
+        outs, _, _ = _custom_jvp(eqn, invals, (), Hushed(), where)
+        return outs, state, ()
 
     @jax.custom_jvp
     def call(state: State, *args: Any) -> Outcome:
@@ -106,8 +111,8 @@ def _custom_jvp(
             outs, out_tangents = pushed
             state, nodes = primals[0], ()
         else:
-            with listening(None):  # What it logs would be logged twice.
-                outs, out_tangents = push(primals[1:], tangents[1:])
+            # What it logs would be logged twice.
+            outs, out_tangents = _walked(push, (primals[1:], tangents[1:]), (), Hushed(), where)
             _, state, nodes = call(*primals)
         return (outs, state, nodes), (out_tangents, *derivatives.zero_tangents((state, nodes)))
 
@@ -122,6 +127,10 @@ def _custom_vjp(
     eqn: JaxprEqn, invals: list[Any], state: State, meaning: Meaning, where: Where
 ) -> Outcome:
     function = Call.of(eqn).function
+    if _has_to_be_apart(meaning, where):
+        interpret(function, lax.stop_gradient(invals), state, meaning, where)
+        outs, _, _ = _custom_vjp(eqn, invals, (), Hushed(), where)
+        return outs, state, ()
 
     @jax.custom_vjp
     def call(state: State, *args: Any) -> Outcome:
@@ -137,8 +146,7 @@ def _custom_vjp(
         if meaning.in_place:
             outs, pull_back = _walked(pull, (args,), state, meaning, where)
             return (outs, state, ()), (pull_back, state)
-        with listening(None):  # As above.
-            outs, pull_back = pull(args)
+        outs, pull_back = _walked(pull, (args,), (), Hushed(), where)  # As above.
         _, state, nodes = call(state, *args)
         return (outs, state, nodes), (pull_back, state)
 
@@ -155,6 +163,15 @@ def _custom_vjp(
     return call(lax.stop_gradient(state), *invals)  # type: ignore[no-any-return]
 
 
+def _has_to_be_apart(meaning: Meaning, where: Where) -> bool:
+    """Say whether a function with rules must not log itself, so that it has to run once more.
+
+    JAX keeps the results of whatever has effects for the backward pass of a checkpointed function,
+    which it cannot do in a while loop. XLA sees that both do the same.
+    """
+    return meaning.in_place and meaning.linearizes and where.unbounded
+
+
 def _walked(
     f: Callable[..., Any], args: tuple[Any, ...], state: State, meaning: Meaning, where: Where
 ) -> Any:
@@ -167,7 +184,8 @@ def _walked(
         outs, rebuild = derivatives.without_zeros(f(*rebuild_args(given)))
         return outs
 
-    closed = jax.make_jaxpr(flat)(*given)
+    with meaning.hearing():
+        closed = jax.make_jaxpr(flat)(*given)
     outs, _, _ = interpret(closed, given, state, meaning, where)
     return rebuild(outs)
 
@@ -217,7 +235,7 @@ def _custom_vmap(
     @call.def_vmap
     def rule(axis_size: int, in_batched: Any, state: State, *args: Any) -> Any:
         axes = jax.tree.map(lambda batched: 0 if batched else None, in_batched)
-        with listening(None):  # The user's rule is kept, and must not log a second time.
+        with listening(False):  # The user's rule is kept, and must not log a second time.
             outs = jax.vmap(lambda *args: tracing.bind(eqn, args), axes[1:], axis_size=axis_size)(
                 *args
             )

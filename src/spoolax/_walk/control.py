@@ -18,7 +18,7 @@ from jax import lax
 from .._jax import arrays
 from .._jax.anatomy import Cond, Scan, While
 from .._jax.primitives import Jaxpr, JaxprEqn, cond_p, open_jaxpr, scan_p, split, while_p
-from .._log.entry import Node, Nodes, absent, alike, entries, masked, stacked
+from .._log.entry import Node, Nodes, absent, alike, masked, stacked
 from .chunks import PausingLoop, in_blocks, in_chunks
 from .counts import logging_loops, logs
 from .interpret import interpret, refusal, rule_for
@@ -309,12 +309,11 @@ def _lay_out(branches: Sequence[Nodes]) -> tuple[list[Node], list[list[int]]]:
 
 
 def _fitted(template: Node, node: Node | None) -> Node:
-    """Give a node the mask that its slot needs. None becomes a node that did not happen."""
+    """Give a node the masks that its slot needs. None becomes a node that did not happen."""
     if node is None:
         return absent(template)  # type: ignore[no-any-return]
-    wants_mask = any(entry.mask is not None for entry in entries([template]))
-    has_mask = all(entry.mask is not None for entry in entries([node]))
-    return masked([node], True)[0] if wants_mask and not has_mask else node
+    has_masks = jax.tree.structure(node) == jax.tree.structure(template)
+    return node if has_masks else masked([node], True)[0]
 
 
 def _select(flag: Any, new: Any, old: Any) -> Any:

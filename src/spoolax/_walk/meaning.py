@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +47,10 @@ class Meaning:
     # Entries are left where they are, and the state goes through unchanged. So derivative rules may
     # log, too.
     in_place = False
+
+    def hearing(self) -> contextlib.AbstractContextManager[Any]:
+        """A context to run derivative rules in. By default, they log if somebody listens there."""
+        return contextlib.nullcontext()
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         """Take entries in: into the state, or passed on as outputs, or both."""
