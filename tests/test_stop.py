@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -104,11 +105,17 @@ def test_a_stop_that_comes_too_late_is_raised_by_flush():
         spoolax.log({"x": x})
         return x
 
+    def stop(logs):
+        is_over.wait(60)
+        raise spoolax.StopRun("enough")
+
     for _ in range(3):
-        spoolax.tap(f, Stop(after=1))(1.0)
-    with pytest.raises(spoolax.StopRun, match="enough"):
+        is_over = threading.Event()
+        spoolax.tap(f, stop)(1.0)
+        is_over.set()
+        with pytest.raises(spoolax.StopRun, match="enough"):
+            spoolax.flush()
         spoolax.flush()
-    spoolax.flush()
 
 
 def test_a_loop_that_sends_only_large_entries_can_be_stopped():

@@ -53,8 +53,9 @@ def zeros(aval: Any) -> Any:
         return as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
     if aval.dtype == jax.dtypes.float0:
         return np.zeros(aval.shape, jax.dtypes.float0)
-    sharding = aval.sharding if is_sharded(aval) else None
-    return jax.lax.full(aval.shape, 0, aval.dtype, sharding=sharding)
+    value = jax.numpy.zeros(aval.shape, aval.dtype)
+    # Given a sharding, `zeros` ignores it where no mesh is set.
+    return jax.sharding.reshard(value, aval.sharding) if is_sharded(aval) else value
 
 
 def retyped(value: Any, aval: Any) -> Any:
@@ -92,25 +93,58 @@ def after(number: Any, values: Sequence[Any]) -> list[Any]:
     return [later if value is smallest else value for value in values]
 
 
+def _type_of(value: Any) -> Any:
+    """The type of an array, or the type that was given."""
+    return value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+
+
 def is_sharded(value: Any) -> bool:
     """Say whether an array is sharded over a mesh, by its type."""
-    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    aval = _type_of(value)
     sharding = getattr(aval, "sharding", None)
     return sharding is not None and any(part is not None for part in sharding.spec)
 
 
+def is_spread(value: Any) -> bool:
+    """Say whether an array that has been computed is on several devices."""
+    return isinstance(value, ArrayImpl) and len(value.sharding.device_set) > 1
+
+
+def without_first_axis(sharding: Any) -> Any:
+    """The same sharding, for arrays with any number of rows: these are not divided."""
+    spec = sharding.spec[1:] if isinstance(sharding, jax.sharding.NamedSharding) else ()
+    return jax.sharding.NamedSharding(
+        mesh_around(sharding), jax.sharding.PartitionSpec(None, *spec)
+    )
+
+
+def mesh_around(sharding: Any) -> jax.sharding.Mesh:
+    """A mesh of the devices of a sharding, in their order."""
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        return sharding.mesh
+    return jax.sharding.Mesh(np.array(sharding._device_assignment), ("device",))
+
+
 def mesh_of(value: Any) -> Any:
     """Return the mesh that an array is sharded over, by its type, or None."""
-    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    aval = _type_of(value)
     return aval.sharding.mesh if is_sharded(aval) else None
+
+
+def spec_of(value: Any) -> tuple[Any, ...]:
+    """Return how the axes of an array are sharded over its mesh, by its type."""
+    return tuple(_type_of(value).sharding.spec)
 
 
 def gathered(value: Any, mesh: Any) -> Any:
     """Return an array that is replicated over a mesh, by its type."""
-    if mesh is None:
-        return value
-    nowhere = jax.sharding.PartitionSpec(*(None,) * value.ndim)
-    return jax.sharding.reshard(value, jax.sharding.NamedSharding(mesh, nowhere))
+    return value if mesh is None else spread_over(value, mesh, (None,) * value.ndim)
+
+
+def spread_over(value: Any, mesh: Any, spec: Iterable[Any]) -> Any:
+    """Return an array that is sharded over a mesh, by its type."""
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+    return jax.sharding.reshard(value, place)
 
 
 def vary(value: Any, axes: frozenset[str]) -> Any:
@@ -121,7 +155,7 @@ def vary(value: Any, axes: frozenset[str]) -> Any:
 
 def varying_axes(value: Any) -> frozenset[str]:
     """Return the mesh axes over which a value (or type) inside `shard_map` differs."""
-    aval = value if isinstance(value, core.AbstractValue) else jax.typeof(value)
+    aval = _type_of(value)
     manual = getattr(aval, "mat", None)
     return frozenset(manual.varying if manual is not None else aval.vma)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,18 @@ def markers() -> list[Any]:
     with jax.set_mesh(None):
         step, zeros = _steps()
         return [step(zero) for zero in zeros]
+
+
+def forget_failures() -> None:
+    """Wait for the programs of this thread, and forget those that failed.
+
+    Else JAX would report them at the exit, long after somebody has been told.
+    """
+    tokens = dispatch.runtime_tokens
+    for token in (*tokens.current_tokens.values(), *tokens.output_runtime_tokens.values()):
+        with contextlib.suppress(RuntimeError):
+            token.block_until_ready()
+    tokens.clear()
 
 
 _added: list[Callable[[], None]] = []

@@ -80,9 +80,22 @@ host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 
-def tell_host(receive: Callable[[Any], None], number: Any) -> None:
-    """Call `receive(number)` on the host. The program does not wait for it on other devices."""
-    tell_host_p.bind(number, receive=receive)
+def tell_hosts(receive: Callable[[Any], None], number: Any, devices: int) -> None:
+    """Call `receive(number)` on the host of every device that the program runs on."""
+    if devices == 1:
+        tell_host_p.bind(number, receive=receive)
+        return
+    mesh = jax.typeof(number).sharding.mesh
+    if mesh.empty:
+        mesh = jax.sharding.AbstractMesh((devices,), ("device",))
+    everywhere = jax.sharding.PartitionSpec()
+    jax.shard_map(
+        lambda number: tell_host_p.bind(number, receive=receive),
+        mesh=mesh,
+        in_specs=everywhere,
+        out_specs=everywhere,
+        check_vma=False,
+    )(number)
 
 
 def _lower_tell_host(ctx: Any, number: Any, *, receive: Callable[[Any], None]) -> Any:

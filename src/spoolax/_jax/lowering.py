@@ -11,7 +11,7 @@ from jax._src.interpreters import mlir, pxla
 
 from ..errors import UnsupportedError
 from .executions import Around, Watched, wrap_calls
-from .platforms import compiling_for
+from .platforms import Target, compiling_for
 from .primitives import Jaxpr
 from .tracing import trace
 
@@ -42,7 +42,7 @@ def wrap_programs(
             )
         token = _watched.set([])
         try:
-            with compiling_for(about["platforms"]):
+            with compiling_for(Target(about["platforms"], about["num_partitions"])):
                 evaluated = trace(lambda *args: evaluate(jaxpr, args), jaxpr.in_avals)
             watched = _watched.get()
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 
@@ -14,13 +15,21 @@ SECONDS_PER_KERNEL = 3e-6
 SECONDS_PER_OPERATION = 1e-13
 SECONDS_PER_BYTE = 1e-12
 
-_target: contextvars.ContextVar[str | None] = contextvars.ContextVar("target", default=None)
+
+class Target(NamedTuple):
+    """What a program is compiled for."""
+
+    platforms: Sequence[str]
+    devices: int  # That each have a part of it.
+
+
+_target: contextvars.ContextVar[Target | None] = contextvars.ContextVar("target", default=None)
 
 
 @contextlib.contextmanager
-def compiling_for(platforms: Sequence[str]) -> Iterator[None]:
-    """What is traced in this context is compiled for these platforms."""
-    token = _target.set(platforms[0])
+def compiling_for(target: Target) -> Iterator[None]:
+    """What is traced in this context is compiled for that."""
+    token = _target.set(target)
     try:
         yield
     finally:
@@ -41,4 +50,13 @@ def waits_for_loops() -> bool:
     So it does on GPUs, unless the number of iterations is known when the loop is compiled. Outside
     of that context, programs are compiled for JAX's default backend.
     """
-    return (_target.get() or jax.default_backend()) in ("cuda", "rocm", "gpu")
+    target = _target.get()
+    platform = jax.default_backend() if target is None else target.platforms[0]
+    return platform in ("cuda", "rocm", "gpu")
+
+
+def devices() -> int:
+    """The number of devices that the program which is being compiled will run on."""
+    target = _target.get()
+    assert target is not None
+    return target.devices

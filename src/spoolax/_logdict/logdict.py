@@ -78,6 +78,7 @@ class LogDict(dict[str, Any]):
         self._backward = dict(backward or {})
         self._axes: dict[str, tuple[int, int | None]] = {}  # Those of lanes, and of one entry.
         self._origin: Origin | Callable[[], Origin | None] | None = None
+        self._meta: dict[str, Any] = {}
         if isinstance(values, LogDict):
             known = values.copy()
             self.steps = self.steps or known.steps
@@ -112,6 +113,11 @@ class LogDict(dict[str, Any]):
     def backward(self) -> dict[str, Any]:
         """Which entries of each key were logged in a backward pass, in the shape of `valid`."""
         return {key: self.series(key).marks for key in self}
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What is known about the run, if it was loaded from a file: "config", "start", ..."""
+        return dict(self.__dict__.get("_meta", {}))
 
     @property
     def origin(self) -> Origin | None:
@@ -312,6 +318,7 @@ class LogDict(dict[str, Any]):
         """The same entries, with other keys."""
         logs = from_series(series)
         logs._origin = self.__dict__.get("_origin")
+        logs._meta = self.__dict__.get("_meta", {})
         return logs
 
 

@@ -34,4 +34,5 @@ class Origin:
     time: float  # When it reached the host, as `time.time()`.
     tags: tuple[str, ...]
     site: str  # The line of the `log` call.
+    process: int = 0  # Of those of `jax.distributed`, the one that it reached.
     backward: bool = False  # Whether it was logged in a backward pass: `log_grad`, a `bwd` rule.

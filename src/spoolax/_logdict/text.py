@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import html
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from .._jax.arrays import type_text
+from .._jax.arrays import is_key, type_text
+from .._show import html
+from .._show.curves import svg_curve
 from .tables import plain
 
 if TYPE_CHECKING:
@@ -25,13 +27,27 @@ def as_text(logs: LogDict) -> str:
 
 
 def as_html(logs: LogDict) -> str:
-    """The same as a table."""
-    rows = "".join(
-        f'<tr><th style="text-align:left">{html.escape(key)}</th>'
-        f'<td style="text-align:left">{html.escape(_describe(logs, key))}</td></tr>'
-        for key in logs
-    )
-    return f"<table>{rows}</table>"
+    """The same as a table, with small curves of what was logged in time."""
+    return html.table([key, _describe(logs, key), html.Markup(_curve(logs, key))] for key in logs)
+
+
+def _curve(logs: LogDict, key: str) -> str:
+    """A curve of the mean of each entry, if there are several with numbers in them."""
+    one = logs.series(key)
+    leaves = jax.tree.leaves(one.value)
+    if not one.stacked or len(leaves) != 1 or not _has_values(leaves[0]) or is_key(leaves[0]):
+        return ""
+    first = one.time_first()
+    numbers = plain(jax.tree.leaves(first.value)[0])
+    if numbers.dtype.kind not in "biuf" or len(numbers) < 2 or not numbers.size:
+        return ""
+    flat = numbers.reshape(len(numbers), -1).astype(np.float64)
+    mask = np.asarray(first.mask).reshape(len(numbers), -1)
+    if mask.shape[1] and not mask.all():
+        flat = np.where(np.repeat(mask, flat.shape[1] // mask.shape[1], axis=1), flat, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # Where no lane has logged.
+        return svg_curve(np.nanmean(flat, axis=1).tolist())
 
 
 def as_line(logs: LogDict) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,14 +99,27 @@ def with_spilled(
     for key, chunks in spilled.items():
         one = series[key]
         steps = one.steps if one.backward is None else {**one.steps, STAMP: one.backward}
-        last = jax.device_get(KeyEntry(jax.tree.map(arrays.raw, one.value), steps, one.mask))
+        last = KeyEntry(jax.tree.map(arrays.raw, one.value), steps, one.mask)
         rows = [row._replace(mask=_chunk_mask(row, last.mask)) for row in chunks]
-        joined = jax.tree.map(lambda *xs: np.concatenate(xs), *rows, last)
+        joined = jax.tree.map(lambda last, *xs: _in_front(xs, last), last, *rows)
         value = unraw(joined.value, plans[key].key.value)
         backward = joined.steps.pop(STAMP, None)
         new = {"value": value, "steps": joined.steps, "valid": joined.mask, "backward": backward}
         series[key] = dataclasses.replace(one, **new)
     return from_series(series)
+
+
+def _in_front(chunks: Sequence[Any], last: Any) -> Any:
+    """Put rows from the host in front of others, which stay where they are if they are spread."""
+    if not arrays.is_spread(last):
+        return np.concatenate([*chunks, np.asarray(last)])
+    place = arrays.without_first_axis(last.sharding)
+    return _concatenate(place)(jax.device_put(np.concatenate(chunks), place), last)
+
+
+@functools.cache
+def _concatenate(place: Any) -> Any:
+    return jax.jit(lambda *parts: jnp.concatenate(parts), out_shardings=place)
 
 
 def _chunk_mask(row: KeyEntry, like: Any) -> Any:
@@ -127,12 +141,26 @@ def only_real(logs: LogDict) -> LogDict:
         series[key] = dataclasses.replace(one, valid=None if mask.all() else mask)
     rows: list[Any] = []
     for one in series.values():
-        one.map(rows.append)
+        one.map(lambda x: None if arrays.is_spread(x) else rows.append(x))
     placed = iter(jax.device_put(rows))  # All at once, which is faster than one by one.
-    return from_series({key: one.map(lambda _: next(placed)) for key, one in series.items()})
+    return from_series(
+        {
+            key: one.map(lambda x: x if arrays.is_spread(x) else next(placed))
+            for key, one in series.items()
+        }
+    )
 
 
 def _take(rows: Any, kept: Any) -> Any:
     if arrays.is_key(rows):
         return arrays.as_key(_take(jax.random.key_data(rows), kept), rows.dtype)
-    return rows if kept.all() else np.asarray(rows)[kept]
+    if kept.all():
+        return rows
+    if not arrays.is_spread(rows):
+        return np.asarray(rows)[kept]
+    return _selected(arrays.without_first_axis(rows.sharding))(rows, np.flatnonzero(kept))
+
+
+@functools.cache
+def _selected(place: Any) -> Any:
+    return jax.jit(lambda rows, numbers: rows[numbers], out_shardings=place)

@@ -76,6 +76,17 @@ class Collecting(Meaning):
         }
         return Collected(self._windows.start(), buffers)
 
+    def spilling(self) -> dict[str, KeyEntry]:
+        """The types of what is handed to the host at a time, by key."""
+        return {
+            name: jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct((plan.capacity, *x.shape), x.dtype),
+                self._windows.type_of(name),
+            )
+            for name, plan in self._plans.items()
+            if plan.overflow == "spill"
+        }
+
     def log(self, nodes: Nodes, state: Collected, where: Where) -> tuple[Nodes, Collected]:
         emit(left_over(nodes, self._options))
         ours = restrict(nodes, self._options.selects)

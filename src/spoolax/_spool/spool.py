@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from .._jax.primitives import Jaxpr
+from .._jax.processes import shared
 from .._listen.drivers import is_driver, listening_around
 from .._listen.interrupts import interruptible
 from .._listen.keys import keys_of
@@ -25,6 +26,7 @@ from .._walk.repetitions import once
 from .._walk.survey import survey
 from .assemble import assemble, only_real, with_spilled
 from .collect import Collecting, stamped
+from .everywhere import spilled_everywhere
 from .plan import Plan, SpoolOptions, make_plan
 
 P = ParamSpec("P")
@@ -153,6 +155,7 @@ class _Spooled(Program):
         self._interruptible = interruptible()
         self._spilled: dict[str, list[KeyEntry]] = {}
         self._plans: dict[str, Plan] = {}
+        self._spilling: dict[str, KeyEntry] = {}  # The types of what spills.
 
     def interpret(self, closed: Jaxpr, args: Sequence[Any]) -> tuple[list[Any], LogDict]:
         options = self._options
@@ -164,11 +167,12 @@ class _Spooled(Program):
             name: make_plan(key, options, self.traced)
             for name, key in keys_of(found, options).items()
         }
-        if any(plan.overflow == "spill" for plan in plans.values()):
+        meaning = Collecting(plans, options, repeated, self._receive)
+        if spilling := meaning.spilling():
             if not self._by_host:
                 raise _NeedsHostError
-            self._plans = {**self._plans, **plans}  # Other shapes may have other keys.
-        meaning = Collecting(plans, options, repeated, self._receive)
+            # Other shapes may have other keys.
+            self._plans, self._spilling = {**self._plans, **plans}, {**self._spilling, **spilling}
         outs, state, nodes = interpret(closed, args, meaning.start(), meaning, Where())
         return outs, assemble(plans, nodes, meaning.finish(state), options.prefix)
 
@@ -203,10 +207,15 @@ class _Spooled(Program):
         except jax.errors.JaxRuntimeError:
             if not self._interruptible.asked():
                 raise
-        if self._interruptible.asked():
+            raise KeyboardInterrupt from None
+        spilled, interrupted = self._spilled, self._interruptible.asked()
+        if others := shared(jax.tree.leaves(logs)):
+            mine = self._spilling, interrupted
+            spilled, interrupted = spilled_everywhere(spilled, *mine, others[0])
+        if interrupted:
             raise KeyboardInterrupt
         prefix = self._options.prefix
-        spilled = {prefix + key: rows for key, rows in self._spilled.items()}
+        spilled = {prefix + key: rows for key, rows in spilled.items()}
         plans = {prefix + key: plan for key, plan in self._plans.items()}
         return self.applied(out), only_real(with_spilled(logs, spilled, plans))
 

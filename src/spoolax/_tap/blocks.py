@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._jax import processes
 from .._jax.arrays import are_there, is_key
 from .._jax.contexts import local_value, set_global, set_local
 from .._jax.effects import markers
@@ -45,6 +46,7 @@ class Block:
         self._from_python = Sink(self._deliver, owner=sink.owner)
         self._from_python.behind = sink
         self._numbering: dict[Any, tuple[Run | None, int, int]] = {}
+        self._ends_before: Mapping[str, int] = {}
         self.tap = _opened(tap, about, self)
 
     def close(self) -> None:
@@ -59,7 +61,7 @@ class Block:
         one by one.
         """
         call, count = (meta.site, meta.call), len(iterations)
-        last, base, end = self._numbering.get(call, (run, 0, 0))
+        last, base, end = self._numbering.get(call) or self._first(call, run)
         if last is not run:
             base = end
         if iterations.shape[1] == 1:
@@ -70,13 +72,26 @@ class Block:
         self._numbering[call] = run, base, end
         return steps
 
+    def _first(self, call: Any, run: Run | None) -> tuple[Run | None, int, int]:
+        end = self._ends_before.get(_name_of(call), 0)
+        return run, end, end
+
+    def numbering(self) -> dict[str, int]:
+        """How far the entries of each `log` call have been numbered, by its place in the code."""
+        ends = {_name_of(call): end for call, (_, _, end) in self._numbering.items()}
+        return {**self._ends_before, **ends}
+
+    def number_on(self, ends: Mapping[str, int]) -> None:
+        """Go on numbering where another block has ended, in another process."""
+        self._ends_before = ends
+
     def run_ended(self, run: Run, calls: Mapping[Any, str], totals: Mapping[str, int]) -> None:
         """A run has ended. `totals` are the iterations of its loops, some of which may not log.
 
         `calls` are the `log` calls in loops that are in no other, and their loops.
         """
         for call, loop in calls.items():
-            last, base, end = self._numbering.get(call, (None, 0, 0))
+            last, base, end = self._numbering.get(call) or self._first(call, None)
             begin = base if last is run else end
             self._numbering[call] = run, begin, max(end, begin + totals.get(loop, 0))
 
@@ -110,9 +125,23 @@ class Block:
             stacked=data if self.sink.batch else (),
         )
         logs._origin = functools.partial(
-            Origin, "", none if self.sink.batch else (), (), None, when, meta.tags, meta.site
+            Origin,
+            "",
+            none if self.sink.batch else (),
+            (),
+            None,
+            when,
+            meta.tags,
+            meta.site,
+            processes.index(),
         )
         self.sink.call(run_of(self.sink), logs)
+
+
+def _name_of(call: Any) -> str:
+    """What a `log` call is known by, whichever process it runs in."""
+    site, place = call
+    return f"{site}:{place[1]}" if place else str(site)
 
 
 def _scalar(x: Any) -> Any:
@@ -180,6 +209,16 @@ def _opened(make: Callable[..., BlockTap], about: Hashable, block: Block) -> Blo
             taps.append(tap)
         tap.thread, tap.blocks = me, (block, *tap.blocks)
         return tap
+
+
+def hears_everything(owner: Any) -> bool:
+    """Whether a logger gets whatever is logged on this thread already, by a block."""
+    everything = Options(keep_logs=True)
+    return any(
+        block.sink.owner is owner
+        and dataclasses.replace(block.tap.options, keep_logs=True) == everything
+        for block in here.blocks
+    )
 
 
 def around_of(blocks: Sequence[Block]) -> Around | None:

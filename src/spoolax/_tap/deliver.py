@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._jax import processes
 from .._log.entry import Meta
 from .._logdict.logdict import LogDict
 from .._logdict.origin import Origin
@@ -171,6 +172,7 @@ def _origin(piece: Piece, row: int | slice, run: Run, when: float) -> Origin:
         time=when,
         tags=meta.tags,
         site=meta.site,
+        process=processes.index(),
         backward=meta.backward,
     )
 

@@ -24,8 +24,9 @@ from typing import Any
 import jax
 
 from .._jax.arrays import is_ready
-from .._jax.effects import add_to_barrier, markers
+from .._jax.effects import add_to_barrier, forget_failures, markers
 from .._log.primitive import listening
+from .._processes import wait_for_all
 from .._threads import start_thread
 from ..errors import LogTypeError
 from .backlog import Backlog, Ends, Pile, run_of
@@ -76,6 +77,7 @@ class Host:
         # What is to be queued when some arrays are ready.
         self._unready: collections.deque[tuple[Sink, Any, int, Sequence[Any]]] = collections.deque()
         self.misses_starts = False  # Of programs that hand over what they log at their end only.
+        self.made_fail = False  # A program, to stop it. Whoever asked for that is told.
         self._broken: BaseException | None = None
 
     def begin(self, sink: Sink) -> Run:
@@ -391,6 +393,9 @@ class Host:
         with contextlib.suppress(RuntimeError):
             self.wait_for_ends()
             jax.effects_barrier()
+        if self.made_fail:
+            self.made_fail = False
+            forget_failures()
         self.drain()
 
     def wait_for_ends(self) -> None:
@@ -454,11 +459,16 @@ class Host:
 host = Host()
 
 
-def flush() -> None:
+def flush(everywhere: bool = False, timeout: float = 300.0) -> None:
     """Wait until everything that was logged so far has been delivered.
 
     Waits for all tapped programs that have been started, on any thread, and for their callbacks.
     Raises the first error of each callback that failed since the last time.
+
+    Args:
+        everywhere: Wait for the other processes of `jax.distributed` as well, which have to call
+            this, too.
+        timeout: Seconds to wait for them.
 
     Examples:
         >>> import spoolax
@@ -471,7 +481,11 @@ def flush() -> None:
         >>> float(seen[0]["x"])
         1.0
     """
-    host.flush()
+    try:
+        host.flush()
+    finally:  # An error here must not keep the others waiting.
+        if everywhere:
+            wait_for_all("spoolax.flush(everywhere=True)", timeout)
 
 
 def _barrier() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from .._jax.tracing import trace_is_clean
 from .._listen.interrupts import calls_undisturbed
 from .._listen.options import Options
+from .._log.unheard import nothing_heard
 from .._logdict.logdict import LogDict, joined
 from .._logdict.reductions import How
 from ..errors import LogTypeError, MixedKeyError, StopRun
@@ -38,6 +39,7 @@ class Listening:
     ) -> None:
         self._tap, self._about, self._sinks = tap, about, sinks
         self._all_threads = all_threads
+        self.blocks: list[Block] = []  # While it is open.
         self._entered: contextlib.ExitStack | None = None
 
     @property
@@ -62,7 +64,7 @@ class Listening:
         with contextlib.ExitStack() as stack:
             given = self._opening(stack)
             stack.push(self._ended)
-            blocks = [Block(self._tap, self._about, sink) for sink in self._sinks]
+            self.blocks = blocks = [Block(self._tap, self._about, sink) for sink in self._sinks]
             for block in blocks:
                 stack.callback(block.close)
             if self._all_threads:
@@ -170,6 +172,7 @@ class listening(Listening):
             reduce=reduce,
             prefix=prefix,
         )
+        self._everything = argnames is None and tags is None
         self._logs, self._kept = LogDict() if collect else None, list[LogDict]()
         self._logger: Any = callback if hasattr(callback, "as_sink") else None
         sinks: list[Sink] = []
@@ -201,6 +204,8 @@ class listening(Listening):
                 mixed = mixed or one
         self._kept.clear()
         super()._ended(kind, error, trace)
+        if error is None and self._everything and not any(s.called for s in self._sinks):
+            nothing_heard()
         if mixed is not None and error is None:
             raise mixed
 

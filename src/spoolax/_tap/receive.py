@@ -25,7 +25,7 @@ from .deliver import count_entries, deliver
 from .host import host
 from .lines import Chunk
 from .pace import Pace
-from .runs import Embedded, Run, starting
+from .runs import Embedded, Run
 from .sinks import Sink, reports
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Receiver:
             words, *large = (x[None] for x in rest)
             parts.append(Part(asked.last, ReelRows(words, tuple(large))))
         self.put(parts, run, time.time())
+        if self.part is not None:
+            self._stop_with_others(run)
         orders = self.answer(run, asked.loop, is_alone, orders, pause, elapsed)
         run.goes_on(asked.loop)
         return orders
@@ -84,12 +86,15 @@ class Receiver:
         """Somebody else's program begins. Say how."""
         run = self.run(orders)
         run.begun = time.perf_counter()
-        stops = (sink.stop for tap, sink in self._sinks(run) if tap.listens_to_python)
-        assert self.part is not None
-        run.stop = run.stop or self.part.stop or next(filter(None, stops), None)
+        self._stop_with_others(run)
         orders = self.pace.begin(run.number, self._latency(run))
         orders[0] = run.answer(is_alone)
         return orders
+
+    def _stop_with_others(self, run: Run) -> None:
+        """If a block around has seen enough in another run, it has in this one."""
+        stops = (sink.stop for tap, sink in self._sinks(run) if tap.listens_to_python)
+        run.stop = run.stop or next(filter(None, stops), None)
 
     def over(self, handover: Handover, is_alone: bool, numbers: Any, *arrays: Any) -> Any:
         """Somebody else's program ends, and this is left to hand over."""
@@ -169,6 +174,16 @@ class Receiver:
         for tap, sink in self._sinks(run):
             if tap in tail.handover.listeners:
                 rows.put(tap, sink)
+
+    def raise_stop(self, number: Any) -> None:
+        """Raise what stopped the run with this number, negated."""
+        run = host.run(-int(number))
+        if run.stop is None:  # The one process that is called knows more.
+            run.stop = StopRun("Another process stopped this program.")
+            for _, sink in self._sinks(run):
+                sink.stop = sink.stop or run.stop
+        host.made_fail = True
+        raise run.stop
 
 
 class Handover:
@@ -279,17 +294,3 @@ def _dropped(sink: Sink, count: int) -> None:
             sink.name,
         )
     sink.dropped += count
-
-
-def raise_stop(part: Embedded, number: Any) -> Any:
-    """Raise what stopped the run with this number, negated.
-
-    If others follow it, that is left to the last of them: on several devices, those that have not
-    failed would wait for ever for the one that has.
-    """
-    run = host.run(-int(number))
-    stop = run.stop or StopRun("The program was stopped.")
-    with starting:
-        part.stop = stop if run.number_of_part < part.started else None
-    if part.stop is None:
-        raise stop

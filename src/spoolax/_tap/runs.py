@@ -27,7 +27,6 @@ class Run:
         self.number, self.sink = number, sink
         self.stop: StopRun | KeyboardInterrupt | None = None  # Somebody wants it to stop.
         self.stopped = False  # It was told so; else it ended before it could be.
-        self.number_of_part = 0  # Among the executions of somebody else's program.
         self.waited = True  # Somebody waits for its end, and raises what stopped it.
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
@@ -103,8 +102,6 @@ class _Here(threading.local):
 
 
 here = _Here()
-# Held while it is decided whether an execution begins, or is the last one.
-starting = threading.Lock()
 
 
 class Embedded:
@@ -112,8 +109,6 @@ class Embedded:
 
     execution: Execution | None = None
     calls = True  # It may call the host before it ends. Only then are executions watched.
-    started = begun = 0  # Executions: how many, and how many of them have called the host.
-    stop: StopRun | KeyboardInterrupt | None = None  # One was to stop, but others follow it.
 
 
 class Execution:
@@ -136,12 +131,9 @@ class Execution:
 
 def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
-    with starting:
-        stop, part.stop = part.stop, None
-        for one in filter(None, (stop, *(block.sink.stop for block in here.blocks))):
-            raise one
-        part.execution = execution = Execution()
-        part.started += 1
+    for stop in filter(None, (block.sink.stop for block in here.blocks)):
+        raise stop
+    part.execution = execution = Execution()
     try:
         with execution.interruptible:
             out = run()
@@ -175,11 +167,8 @@ class Runs:
         run = self._registered.get(number) or self._anonymous.get(number)
         if run is None:
             run = self._new(None, unbounded)
-            if part is not None:
-                part.begun += 1
-                run.number_of_part = part.begun
-                if part.execution is not None:
-                    part.execution.identify(run)
+            if part is not None and part.execution is not None:
+                part.execution.identify(run)
             self._remember(run)
         return run
 

@@ -45,6 +45,7 @@ class Sink:
         self.behind: Sink | None = None  # The one in whose line it is.
         self.stop: StopRun | None = None  # It has seen enough.
         self.run: Run | None = None  # For what does not come from a program.
+        self.called = False
         self.dropped = 0
         self.failures = 0
         self.error: BaseException | None = None
@@ -84,6 +85,7 @@ class Sink:
 
     def call(self, run: Run, logs: Any) -> None:
         """Call the sink. What goes wrong is kept here, and does not reach the program."""
+        self.called = True
         try:
             self.callback(logs)
         except StopRun as stop:

@@ -28,8 +28,9 @@ import numpy as np
 from jax import lax
 
 from .._jax.filtered import trace_filtered
-from .._jax.host_call import host_call, tell_host
+from .._jax.host_call import host_call, tell_hosts
 from .._jax.lowering import watch_executions
+from .._jax.platforms import devices
 from .._jax.primitives import Jaxpr
 from .._listen.keys import keys_of
 from .._listen.options import Options
@@ -44,7 +45,7 @@ from ._meaning.shards import WithShards
 from ._meaning.urgent import alarms_apart, is_rare
 from .host import host
 from .pace import Pace
-from .receive import Receiver, Tail, raise_stop
+from .receive import Receiver, Tail
 from .runs import Embedded, Run, execute
 from .sinks import Sink
 
@@ -92,11 +93,22 @@ class Tap:
         )
         if part.calls:
             watch_executions(part, execute)
-            # What stopped it can be raised only if it fails, once no device waits for another.
-            run, _ = lax.optimization_barrier((tail.numbers[0], outs))
-            stop = functools.partial(raise_stop, part)
-            lax.cond(run < 0, lambda: tell_host(stop, run), lambda: None)
+            # What stopped it can be raised only if it fails: on all devices, so that none waits
+            # for another in a program that follows, and once none waits for another in this one.
+            awaited = outs if devices() > 1 else []
+            fail = functools.partial(_fail, tail.handover.receiver)
+            lax.cond(tail.numbers[0] < 0, fail, _go_on, tail.numbers, awaited)
         return outs
+
+
+def _fail(receiver: Receiver, numbers: Any, awaited: Sequence[Any]) -> None:
+    # XLA drops barriers before it decides on an order. But a branch waits for all it is given.
+    run, _ = lax.optimization_barrier((numbers[0], awaited))
+    tell_hosts(receiver.raise_stop, run, devices())
+
+
+def _go_on(*_: Any) -> None:
+    pass
 
 
 def stream(

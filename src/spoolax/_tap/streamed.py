@@ -7,6 +7,7 @@ compiled as a stream.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -144,8 +145,15 @@ class _Claiming(Shards):
     The state is the values of the steps that they get besides their own.
     """
 
+    in_place = True
+
     def __init__(self, tap: Tap, steps: Sequence[str], repeated: frozenset[Any]) -> None:
         self._tap, self._steps, self.repeated = tap, steps, repeated
+
+    def hearing(self) -> contextlib.AbstractContextManager[Any]:
+        # They run when somebody differentiates the program, who may not listen.
+        rehearsed = listening.value is False
+        return contextlib.nullcontext() if rehearsed else listening(True)
 
     def log(self, nodes: Nodes, state: State, where: Where) -> tuple[Nodes, State]:
         del where

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw
+from ..._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw, spec_of, spread_over
 from ..._jax.primitives import split
 from ..._log.entry import Nodes, entries, size_of
 from ..._packing import Packing
@@ -54,6 +54,8 @@ class Layout:
         numbers = [jax.ShapeDtypeStruct((), jnp.int32)] * header
         self._packing = Packing.of([*numbers, *self._leaves], PACKED)
         self._mesh = next(filter(None, map(mesh_of, self._leaves)), mesh)
+        large = zip(self._leaves, self._packing.is_packed[header:], strict=True)
+        self._specs = [_spec(leaf) for leaf, small in large if not small]  # Of large arrays.
 
     @property
     def large(self) -> int:
@@ -72,10 +74,11 @@ class Layout:
 
     def start(self, rows: int) -> Reel:
         """Make an empty reel."""
-        words, *large = (
-            gathered(jnp.zeros((rows, *one.shape), one.dtype), self._mesh)
-            for one in self._packing.packed_types
-        )
+        words, *large = (jnp.zeros((rows, *x.shape), x.dtype) for x in self._packing.packed_types)
+        if self._mesh is not None:
+            words = gathered(words, self._mesh)
+            places = zip(large, self._specs, strict=True)
+            large = [spread_over(x, self._mesh, (None, *spec)) for x, spec in places]
         return Reel(jnp.int32(0), words.reshape(-1), tuple(large))
 
     def write(self, reel: Reel, row: Any, words: Any, large: Sequence[Any]) -> Reel:
@@ -95,8 +98,15 @@ class Layout:
         return ReelRows(parts[0], parts[1:])
 
     def pack(self, header: Sequence[Any], nodes: Nodes) -> tuple[Any, list[Any]]:
-        """Make a row: its words, and its large arrays."""
-        values = [gathered(raw(value), self._mesh) for value in jax.tree.leaves(nodes)]
+        """Make a row: its words, and its large arrays, which stay as they are sharded."""
+        values = list(map(raw, jax.tree.leaves(nodes)))
+        if self._mesh is not None:
+            packed = self._packing.is_packed[self.header :]
+            values = [
+                gathered(value, self._mesh) if small or mesh_of(value) is None else value
+                for value, small in zip(values, packed, strict=True)
+            ]
+            header = [gathered(number, self._mesh) for number in header]
         return self._packing.pack([*header, *values])
 
     def unpack(self, rows: ReelRows) -> tuple[np.ndarray[Any, Any], Nodes]:
@@ -108,6 +118,12 @@ class Layout:
         ]
         header = rows.words[:, : self.header].view(np.int32)
         return header, jax.tree.unflatten(self._tree, values)
+
+
+def _spec(leaf: Any) -> tuple[Any, ...]:
+    """How the axes of an array, of the numbers behind keys, are sharded over the mesh."""
+    spec = spec_of(leaf) if mesh_of(leaf) is not None else (None,) * leaf.ndim
+    return (*spec, *(None,) * len(key_shape(leaf.dtype))) if is_key(leaf) else spec
 
 
 class Group:

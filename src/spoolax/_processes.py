@@ -1,0 +1,89 @@
+"""What the processes of `jax.distributed` do together: the first opens, and the others are told.
+
+Every process runs the same program, so what one of them does alone must not be waited for by the
+others for ever: they are told how it went, and if it failed, they fail as well.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+from ._jax import processes
+from .errors import LogValueError, ProcessError
+
+Processes = Literal["first", "each"]
+# Seconds to wait for the first process, as long as JAX waits for processes to start.
+PATIENCE = 300.0
+
+_asked: collections.Counter[str] = collections.Counter()
+_asking = threading.Lock()
+
+
+def checked_processes(which: Any) -> Processes:
+    """Refuse what is not known."""
+    if which not in ("first", "each"):
+        raise LogValueError(
+            f"`processes={which!r}` is not known. Of several processes, use 'first' to write in "
+            "process 0, or 'each' to write something in each of them."
+        )
+    return which  # type: ignore[no-any-return]
+
+
+def mark() -> str:
+    """What tells apart the files of processes: nothing for the first, then `-p0001`, ..."""
+    number = processes.index()
+    return f"-p{number:04}" if number else ""
+
+
+def from_first(what: str, make: Callable[[], Any]) -> tuple[bool, Any]:
+    """Have process 0 make something; return whether this is that process, and what it made.
+
+    It has to be JSON. `what` names it in errors, and tells it from others: processes may ask for
+    different things in different orders, but for the same thing equally often. An error is raised
+    on all of them.
+    """
+    if processes.count() == 1:
+        return True, make()
+    key = _next_key(what)
+    if processes.index() == 0:
+        try:
+            made = make()
+        except BaseException as error:
+            processes.tell(key, json.dumps({"error": f"{type(error).__name__}: {error}"}))
+            raise
+        processes.tell(key, json.dumps({"made": made}))
+        return True, made
+    told = processes.hear(key, PATIENCE)
+    if told is None:
+        raise ProcessError(
+            f"Process {processes.index()} opened {what}, and waited {PATIENCE:.0f} seconds for "
+            "process 0 to do so. Open loggers on every process, in the same order; or, to write "
+            "on this one as well, pass `processes='each'`."
+        )
+    answer = json.loads(told)
+    if "error" in answer:
+        raise ProcessError(f"Process 0 could not open {what}. {answer['error']}")
+    return False, answer["made"]
+
+
+def _next_key(what: str) -> str:
+    """What the processes know something by that they do for the same time."""
+    with _asking:
+        number = _asked[what]
+        _asked[what] += 1
+    return f"spoolax/{what}/{number}"
+
+
+def wait_for_all(what: str, seconds: float) -> None:
+    """Wait until all processes have come here. Raises an error if that takes too long."""
+    if processes.count() == 1:
+        return
+    if not processes.wait_for_all(_next_key(what), seconds):
+        raise ProcessError(
+            f"Not all processes came to `{what}` within {seconds:g} seconds. Call it on every "
+            "process, or wait longer: pass `timeout=`."
+        )

@@ -1,0 +1,275 @@
+"""Programs that run in several processes: a script that tests start, with the name of one."""
+
+import json
+import os
+import signal
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import spoolax
+
+PROGRAMS = {}
+
+
+def program(f):
+    PROGRAMS[f.__name__] = f
+    return f
+
+
+def mesh():
+    """All devices of all processes."""
+    return Mesh(np.array(jax.devices()), ("device",))
+
+
+def spread(x, *spec):
+    """Put parts of an array on all devices."""
+    place = NamedSharding(mesh(), PartitionSpec(*(spec or ("device",))))
+    return jax.make_array_from_callback(x.shape, place, lambda index: np.asarray(x)[index])
+
+
+def outcome(f, *args):
+    """What a call raises, as text."""
+    try:
+        f(*args)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def counting(x, length):
+    """A while loop over arrays that all devices have a part of."""
+
+    def body(carry):
+        i, x = carry
+        x = x + jnp.sum(x) * 0 + 1
+        spoolax.log({"i": i, "sum": jnp.sum(x)})
+        return i + 1, x
+
+    return lax.while_loop(lambda carry: carry[0] < length, body, (0, x))[1]
+
+
+@program
+def spooled(length):
+    x = spread(jnp.arange(8.0))
+    y, logs = spoolax.spool(counting)(x, length)
+    again = spoolax.spool(counting)(x, 3)[1]
+    return [
+        np.asarray(logs["i"]).tolist(),
+        np.asarray(logs["sum"]).tolist(),
+        np.asarray(again["i"]).tolist(),
+        float(jnp.sum(y)),
+    ]
+
+
+@program
+def spooled_parts(length):
+    """Entries that are spread over all devices stay so."""
+    x = spread(jnp.arange(8.0))
+
+    def body(carry):
+        i, x = carry
+        x = x + 1
+        spoolax.log({"x": x})
+        return i + 1, x
+
+    def f(x):
+        return lax.while_loop(lambda carry: carry[0] < length, body, (0, x))[1]
+
+    _, logs = spoolax.spool(f)(x)
+    shape, last = logs["x"].shape, logs["x"][-1]
+    mine = sorted((s.index[0].start, s.data.tolist()) for s in last.addressable_shards)
+    return [shape, mine]
+
+
+@program
+def tapped(length):
+    x, seen = spread(jnp.arange(8.0)), []
+    for _ in range(3):
+        spoolax.tap(counting, lambda logs: seen.append(int(logs["i"])))(x, length)
+    spoolax.flush()
+    return seen
+
+
+@program
+def logged(directory):
+    """Loggers in a Python loop, of values that processes have copies and parts of."""
+    loggers, storage = spoolax.loggers, spoolax.storage
+    x, results = spread(jnp.arange(8.0)), {}
+
+    @jax.jit
+    def step(x):
+        return x + 1, jnp.sum(x)
+
+    schema = {"frames": storage.WriterGroupConfig(lambda s: {"x": s["x"]}, loggers.EveryNStep(2))}
+    state = {"x": x, "sum": jnp.sum(x)}
+    with (
+        loggers.JsonlLogger(f"{directory}/first.jsonl") as first,
+        loggers.JsonlLogger(f"{directory}/each.jsonl", processes="each") as each,
+        loggers.JsonlLogger(f"{directory}/time.jsonl", every=loggers.EverySeconds(1e-6)) as timed,
+        storage.SaveLogger(f"{directory}/saved.h5") as saved,
+        storage.HDF5StorageWriter(f"{directory}/frames.h5", schema, state) as frames,
+        spoolax.run("many", directory=directory, show=False) as run,
+    ):
+        for i in range(5):
+            x, total = step(x)
+            for logger in (first, saved, frames, run):
+                logger.log({"x": x, "sum": total}, i)
+            each.log({"process": jax.process_index(), "sum": total}, i)
+            timed.log({"sum": total}, i)
+        results["time"] = outcome(timed.log, {"x": x}, 5)
+        run.checkpoint({"x": x}, 4)
+    results["paths"] = [str(one.path) for one in (first, each, saved, run)]
+    results["silent"] = [one.is_silent for one in (first, each, saved, frames, timed)]
+    with spoolax.run("many", directory=directory, show=False, resume=str(run.path)) as again:
+        restored, start = again.restored({"x": x})
+        same = all(
+            np.array_equal(one.data, other.data)
+            for one, other in zip(
+                restored["x"].addressable_shards, x.addressable_shards, strict=True
+            )
+        )
+        results["restored"] = [start, same, again.path == run.path]
+    results["refused"] = outcome(
+        lambda: loggers.JsonlLogger(f"{directory}/first.jsonl").__enter__()
+    )
+    results["mine"] = outcome(_each_run, directory)
+    results["tracked"] = _tracked(directory)
+    spoolax.flush(everywhere=True)
+    return results
+
+
+class Nowhere(spoolax.loggers.TrackerLogger):
+    """A tracker that keeps nothing."""
+
+    def send(self, rows):
+        """Send them nowhere."""
+
+
+def _tracked(directory):
+    with (
+        Nowhere(name="one", spill=directory) as one,
+        Nowhere(name="each", spill=directory, processes="each") as each,
+    ):
+        for logger in (one, each):
+            logger.log({"x": 1}, 0)
+        assert one.flush()
+    return [one.run_id, each.name, each.group]
+
+
+def _each_run(directory):
+    with spoolax.run("each", directory=directory, show=False, processes="each") as run:
+        for i in range(3):
+            run.log({"process": jax.process_index()}, i)
+            run.checkpoint(i, i)
+    with spoolax.run(
+        "each", directory=directory, show=False, processes="each", resume=run.path
+    ) as r:
+        at, start = r.restored(0)
+        assert (at, start) == (2, 3), (at, start)
+        r.log({"process": jax.process_index()}, 3)
+
+
+@program
+def listened():
+    """A callback that fails on one process, and one that stops a loop of steps."""
+    x, seen, origins = spread(jnp.arange(8.0)), [], set()
+
+    def fails(logs):
+        seen.append(int(logs["i"]))
+        origins.add(logs.origin.process)
+        raise ValueError("broken")
+
+    y = spoolax.tap(counting, fails)(x, 100)
+    raised = outcome(spoolax.flush)
+
+    @jax.jit
+    def step(x):
+        spoolax.log({"sum": x.sum()})
+        return x + 1
+
+    heard = []
+
+    def enough(logs):
+        heard.append(float(logs["sum"]))
+        if len(heard) == 3:
+            raise spoolax.StopRun("enough")
+
+    def loop(x):
+        with spoolax.listening(enough):
+            for _ in range(200):
+                x = step(x)
+
+    stopped = outcome(loop, x)
+    late = outcome(spoolax.flush, True, 0.5) if jax.process_index() == 0 else None
+    return [len(seen), sorted(origins), raised, float(y.sum()), heard, stopped, late]
+
+
+def writer(path, state, **options):
+    """Stores rows that all processes have pieces of, and such that they have the whole of."""
+    storage, every = spoolax.storage, spoolax.loggers.EveryNStep
+    schema = {
+        "frames": storage.WriterGroupConfig(lambda s: {"x": s["x"], "sum": s["x"].sum()}, every(2)),
+        "sums": storage.WriterGroupConfig(lambda s: {"sum": s["x"].sum()}, every(1)),
+        "first": storage.WriterGroupConfig(lambda s: {"x": s["x"]}, spoolax.loggers.Once()),
+    }
+    return storage.ZarrStorageWriter(path, schema, state, **options)
+
+
+@program
+def stored(path):
+    x = spread(jnp.arange(3200.0).reshape(8, 400))
+    step = jax.jit(lambda x: x + 1)
+    with writer(path, {"x": x}) as one:
+        for i in range(5):
+            x = step(x)
+            one.log({"x": x}, i)
+    with writer(path, {"x": x}, resume=2) as two:
+        for i in range(3, 8):
+            two.log({"x": step(x)}, i)
+        two.log({"x": np.ones((8, 400), np.float32)}, 8)  # Which every process has the whole of.
+    return [one.is_silent, two.is_silent, sorted(jax.tree.leaves(two._groups[0].grid))]
+
+
+@program
+def killed(directory):
+    """The second process ends without a word, when something is on the disk."""
+    x, lines, saved = spread(jnp.arange(8.0)), f"{directory}/log.jsonl", f"{directory}/log.h5"
+    step = jax.jit(lambda x: x + jnp.sum(x) * 0 + 1)
+    wide = jax.jit(lambda x: jnp.broadcast_to(x[:, None], (8, 400)))
+    with (
+        spoolax.loggers.JsonlLogger(lines) as one,
+        spoolax.storage.SaveLogger(saved) as other,
+        writer(f"{directory}/log.zarr", {"x": wide(x)}) as frames,
+    ):
+        for i in range(1_000_000):
+            x = step(x)
+            for logger in (one, other):
+                logger.log({"x": x}, i)
+            frames.log({"x": wide(x)}, i)
+            if jax.process_index() == 1 and i % 50 == 49:
+                jax.block_until_ready(x)
+                if _rows(lines, saved, f"{directory}/log.zarr") >= 30:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _rows(lines, saved, frames):
+    """How many are in all files by now."""
+    try:
+        with spoolax.open(frames) as run:
+            rows = len(run["frames/x"])
+        return min(
+            rows, len(list(spoolax.loggers.read_jsonl(lines))), len(spoolax.load(saved)["x"])
+        )
+    except KeyError:  # Not even the table is there.
+        return 0
+
+
+if __name__ == "__main__":
+    name, number, count, port, args = sys.argv[1:]
+    at = f"127.0.0.1:{port}"
+    jax.distributed.initialize(at, int(count), int(number), heartbeat_timeout_seconds=20)
+    print(json.dumps(PROGRAMS[name](*json.loads(args))))

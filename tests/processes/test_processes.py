@@ -1,0 +1,123 @@
+"""Programs over several processes of `jax.distributed`: what each of them gets."""
+
+import signal
+
+import numpy as np
+import pytest
+from launch import ended, run, start
+
+import spoolax
+from spoolax.loggers import read_jsonl
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_long_while_loop_is_spooled_whole_on_every_process(count):
+    length = 1100  # More than are kept on the devices.
+    for i, sums, again, total in run("spooled", count, length, devices=4 // count):
+        assert i == list(range(length))
+        assert sums == [28.0 + 8 * (n + 1) for n in range(length)]
+        assert again == [0, 1, 2]
+        assert total == 28 + 8 * length
+
+
+def test_spooled_entries_stay_on_their_devices():
+    length = 1100
+    for number, (shape, parts) in enumerate(run("spooled_parts", 2, length)):
+        assert shape == [length, 8]
+        mine = [4 * number, 4 * number + 2]
+        assert parts == [[start, [start + 1100.0, start + 1101.0]] for start in mine]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_entries_arrive_in_order_on_the_first_process_call_after_call(count):
+    first, *others = run("tapped", count, 100, devices=4 // count)
+    assert first == list(range(100)) * 3
+    assert others == [[]] * (count - 1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_loggers_of_a_python_loop(count, tmp_path):
+    first, *others = run("logged", count, str(tmp_path))
+    steps, sums = list(range(5)), [28.0 + 8 * i for i in range(5)]
+    rows = [[1.0 + i + n for n in range(8)] for i in range(5)]
+    lines = read_jsonl(tmp_path / "first.jsonl")
+    assert [(line["_step"], line["sum"], line["x"]) for line in lines] == list(
+        zip(steps, sums, rows, strict=True)
+    )
+    assert [line["sum"] for line in read_jsonl(tmp_path / "time.jsonl") if "sum" in line] == sums
+    for path in [tmp_path / "saved.h5", first["paths"][-1]]:
+        logs = spoolax.load(path)
+        assert (logs["sum"].tolist(), logs["x"].tolist()) == (sums, rows)
+    with spoolax.open(tmp_path / "frames.h5") as frames:
+        assert frames["frames/x"][:].tolist() == rows[::2]
+    assert first["silent"] == [False] * 5
+    assert first["refused"].startswith("LogFileError: ")
+    assert first["restored"] == [5, True, True]
+    for number, other in enumerate(others, 1):
+        assert other["silent"] == [True, False, True, True, True]
+        mine = str(tmp_path / f"each-p{number:04}.jsonl")
+        assert other["paths"] == [first["paths"][0], mine, *first["paths"][2:]]
+        assert [line["process"] for line in read_jsonl(mine)] == [number] * 5
+        assert other["refused"].startswith("ProcessError: Process 0 could not open JsonlLogger(")
+        assert other["restored"] == [5, True, True]
+    for number, one in enumerate([first, *others]):
+        name = f"each-p{number:04}" if number else "each"
+        assert one["tracked"] == [first["tracked"][0], name, "each" if count > 1 else None]
+        assert one["mine"] is None
+        if count > 1:
+            assert "make `every` a number of steps" in one["time"]
+    (each,) = tmp_path.glob("each-*/")
+    with spoolax.open(each) as whole:
+        parts = ["process", *(f"p{number:04}/process" for number in range(1, count))]
+        assert sorted(whole.keys()) == sorted(parts)
+        assert [whole[part][:].tolist() for part in parts] == [[n] * 4 for n in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_are_written_by_all_processes_that_have_pieces_of_them(count, tmp_path):
+    path = tmp_path / "frames.zarr"
+    for number, told in enumerate(run("stored", count, str(path), devices=4 // count)):
+        assert told == [number > 0, number > 0, [2, 400]]
+    x = np.arange(3200, dtype=np.float32).reshape(8, 400)
+    frames, sums = [x + 1, x + 3, x + 6, x + 6, 0 * x + 1], [1, 2, 3, *[6] * 5]
+    with spoolax.open(path) as whole:
+        assert np.array_equal(whole["frames/x"][:], np.stack(frames))
+        expected = [np.sum(x + n, dtype=np.float64) for n in sums]
+        assert whole["sums/sum"][:].tolist() == [*expected, 3200]
+        assert np.array_equal(whole["first/x"][:], x[None] + 1)
+        assert whole.status == "finished"
+    chunks = [file for file in (path / "frames/x/c").rglob("*") if file.is_file()]
+    assert len(chunks) == 4 * len(frames), "one for each device"
+
+
+def test_errors_and_stops_of_callbacks():
+    first, second = run("listened", 2)
+    broken = "ValueError: broken"
+    late = first.pop()
+    assert "Not all processes came to `spoolax.flush(everywhere=True)` within 0.5" in late
+    assert first == [100, [0], broken, 28 + 800, [28.0, 36.0, 44.0], "StopRun: enough"]
+    assert second == [
+        0,
+        [],
+        None,
+        28 + 800,
+        [],
+        "StopRun: Another process stopped this program.",
+        None,
+    ]
+
+
+def test_what_was_written_is_there_when_a_process_dies(tmp_path):
+    """Though the others end as well, without a chance to close anything."""
+    (first, second), _ = ended(start("killed", 2, str(tmp_path)))
+    assert second == -signal.SIGKILL
+    assert first != 0
+    lines = [line["x"] for line in read_jsonl(tmp_path / "log.jsonl")]
+    for rows in (lines, spoolax.load(tmp_path / "log.h5")["x"].tolist()):
+        assert len(rows) >= 30
+        assert rows == [[1.0 + i + n for n in range(8)] for i in range(len(rows))]
+    with spoolax.open(tmp_path / "log.zarr") as run:
+        frames = run["frames/x"][:]
+    assert len(frames) >= 30
+    for i, frame in enumerate(frames):
+        assert np.array_equal(frame, np.repeat(np.arange(8) + 1.0 + 2 * i, 400).reshape(8, 400))

@@ -1,0 +1,81 @@
+"""Programs on several devices of one process: arrays stay where they are."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import spoolax
+
+KINDS = [AxisType.Auto, AxisType.Explicit]
+COLLECTIVES = re.compile(r" (all-\w+|collective-\w+|reduce-scatter)(-start)?\(")
+
+
+def spread(x, kind):
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(kind,))
+    return jax.device_put(x, NamedSharding(mesh, P("d")))
+
+
+def steps(x):
+    """Log large arrays, small ones, numbers, and keys, in a loop and outside of it."""
+
+    def body(x, i):
+        x = jnp.sin(x) + 1
+        spoolax.log({"x": x, "row": x[:, :2], "i": i})
+        return x, None
+
+    spoolax.log({"first": x})
+    spoolax.log({"key": jax.random.key(3)})
+    return lax.scan(body, x, jnp.arange(5))[0]
+
+
+def expected(x):
+    made = []
+    for _ in range(5):
+        x = np.asarray(jax.jit(lambda x: jnp.sin(x) + 1)(x))
+        made.append(x)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_is_spooled_is_not_gathered(kind):
+    x = spread(jnp.ones((4, 1000)), kind)
+    program = jax.jit(spoolax.spool(steps)).lower(x).compile().as_text()
+    assert not COLLECTIVES.search(program)
+    _, logs = spoolax.spool(steps)(x)
+    for key, spec in {"x": P(None, "d"), "row": P(None, "d"), "first": P("d")}.items():
+        whole = NamedSharding(x.sharding.mesh, spec)
+        assert logs[key].sharding.is_equivalent_to(whole, logs[key].ndim), key
+    np.testing.assert_array_equal(logs["x"], np.stack(expected(np.ones((4, 1000), np.float32))))
+
+
+@pytest.mark.parametrize("how", ["tap", "jit(tap)", "listening"])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_is_streamed_arrives_whole(kind, how):
+    x, seen = spread(jnp.ones((4, 1000)), kind), []
+    if how == "listening":
+        with spoolax.listening(seen.append):
+            jax.jit(steps)(x)
+    else:
+        tapped = spoolax.tap(steps, seen.append)
+        for _ in range(2):
+            y = (tapped if how == "tap" else jax.jit(tapped))(x)
+            assert y.sharding.is_equivalent_to(x.sharding, 2)
+        spoolax.flush()
+        half = len(seen) // 2
+        assert [list(logs) for logs in seen[:half]] == [list(logs) for logs in seen[half:]]
+        seen = seen[half:]
+    assert [list(logs) for logs in seen] == [["first"], ["key"], *[["x", "row", "i"]] * 5]
+    for i, (logs, value) in enumerate(
+        zip(seen[2:], expected(np.ones((4, 1000), np.float32)), strict=True)
+    ):
+        np.testing.assert_array_equal(logs["x"], value)
+        np.testing.assert_array_equal(logs["row"], value[:, :2])
+        assert logs["i"] == i
+    np.testing.assert_array_equal(seen[0]["first"], np.ones((4, 1000)))
+    assert seen[1]["key"] == jax.random.key(3)
