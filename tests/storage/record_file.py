@@ -11,14 +11,16 @@ import os
 import numpy as np
 
 from spoolax.errors import StorageError
+from spoolax.storage._store.files import InOneFile
 from spoolax.storage._store.metadata import with_schema
 from spoolax.storage._store.tables import TableSpec
 
 MAGIC = b"records\n"
 
 
-class RecordFileBackend:
+class RecordFileBackend(InOneFile):
     packages = ()
+    options = {}
 
     def check(self, tables):
         pass
@@ -26,18 +28,16 @@ class RecordFileBackend:
     def create(self, path, meta, tables, expected_rows):
         return Writer(path, meta, tables, steps_run=0)
 
-    def resume(self, path, meta, tables, expected_rows, *, last_step, steps_run):
+    def resume(self, path, meta, tables, expected_rows, *, rows, steps_run):
         old = self.open(path)
-        rows = {}
+        kept = {}
         for table in tables:
             stored = old.table(table.name)
-            steps = stored.rows()[0]
-            after = [] if last_step is None else np.flatnonzero(steps > last_step)
-            count = after[0] if len(after) else len(steps)
+            count = stored.row_count() if rows is None else rows[table.name]
             columns = [stored.read(column, 0, count) for column, _ in table.stored_columns]
-            rows[table.name] = steps[:count], columns
+            kept[table.name] = stored.steps(0, count), columns
         writer = Writer(path, meta, tables, steps_run)
-        for name, (steps, columns) in rows.items():
+        for name, (steps, columns) in kept.items():
             if len(steps):
                 writer.append(name, steps, columns)
         return writer
@@ -77,7 +77,7 @@ class Writer:
     def set_steps_run(self, steps):
         self._write({"steps_run": steps})
 
-    def close(self, status, reason=""):
+    def close(self, status, reason="", end=None):
         self._write({"reason": reason})
         self._write({"status": status})
         self._file.close()

@@ -30,10 +30,12 @@ WRITER = """
         sys.argv[1], schema, jnp.float32(0), compression=compression, resume=resume
     )
     with writer:
-        first = writer._store.row_count("frames")
-        print("ready", flush=True)
+        first, is_ready = writer._store.row_count("frames"), False
         for i in range(first, 10**6):
             writer.log(jnp.float32(i), i)
+            if not is_ready and writer._store.row_count("frames") > first:
+                is_ready = True
+                print("ready", flush=True)
 """
 
 

@@ -46,7 +46,7 @@ def test_parts_of_rows_are_read_alone(tmp_path):
         assert list(frames["deep"]["e"].to_pandas()["e"]) == [0, 2, 4, 6]
         assert len(frames.to_pandas()) == 4
         assert "4 rows of 'frames' (deep/e: int32[], x: int32[3])" in repr(frames)
-        assert "finished, 4 steps; 'frames'" in repr(reader)
+        assert "finished, 4 steps; 'frames'" in repr(reader.reader)
         with pytest.raises(errors.StorageError, match="no 'y', only 'deep', 'x'"):
             frames["y"]
     with pytest.raises(errors.StorageError, match="is closed"):

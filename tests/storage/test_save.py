@@ -281,7 +281,7 @@ def test_wrong_arguments_are_not_taken_for_damaged_files(tmp_path):
     path = tmp_path / "a.h5"
     for mode in ("banana", "a", None):
         with pytest.raises(
-            errors.LogValueError, match=r"`mode=.*` is not known: use 'x' or 'w'\.$"
+            errors.LogValueError, match=r"`mode=.*` is not known.*, 'w' to replace it\.$"
         ):
             spoolax.save(path, spoolax.LogDict({"x": 1.0}), mode=mode)
     with pytest.raises(errors.LogTypeError, match="Return them"):
@@ -324,3 +324,16 @@ def test_of_a_pytree_of_ones_own_the_data_is_stored(tmp_path):
         assert set(layer) == {"weight", "bias"}
         assert layer.bias is None
         np.testing.assert_array_equal(np.ravel(layer.weight), [1, 1])
+
+
+def test_settings_are_loaded_with_the_logs(tmp_path):
+    with SaveLogger(tmp_path / "a.h5", config={"rate": 0.1}, attributes={"by": "me"}) as logger:
+        logger.log({"x": 1.0, "y": 2.0}, 0)
+    logs = spoolax.load(tmp_path / "a.h5")
+    for one in (logs, logs.copy(), logs.filter("x"), logs.prefix("a/")):
+        assert one.meta["config"] == {"rate": 0.1}
+        assert one.meta["attributes"] == {"by": "me"}
+        assert "schema" not in one.meta
+    spoolax.save(tmp_path / "b.h5", logs)
+    assert "host" in spoolax.load(tmp_path / "b.h5").meta
+    assert spoolax.LogDict({"x": 1.0}).meta == {}

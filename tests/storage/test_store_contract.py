@@ -3,6 +3,7 @@
 from record_file import RecordFileBackend
 
 from spoolax.storage.hdf5 import HDF5Backend
+from spoolax.storage.zarr import ZarrBackend
 from spoolax.testing import StoreContract
 
 
@@ -19,3 +20,13 @@ class TestCompressedHDF5(StoreContract):
 class TestRecordFile(StoreContract):
     def make(self):
         return RecordFileBackend()
+
+
+class TestZarr(StoreContract):
+    def make(self):
+        return ZarrBackend()
+
+
+class TestZarrWithoutCompression(StoreContract):
+    def make(self):
+        return ZarrBackend(compression=None)

@@ -311,9 +311,9 @@ def test_mistakes_are_explained(tmp_path):
             writer.log({"y": 1.0}, 3)
         assert "'frames' at step 3" in caught.value.__notes__[-1]
     with pytest.raises(TypeError, match="classes by name"):
-        spoolax.open(tmp_path / "a.h5", classes=[Inner])
+        HDF5StorageReader(tmp_path / "a.h5", classes=[Inner])
     path = write(tmp_path / "b.h5", lambda s: Inner(s, s), [1.0])
-    with spoolax.open(path, classes={"Inner": State}) as reader:
+    with HDF5StorageReader(path, classes={"Inner": State}) as reader:
         frames = reader.focus_group("frames")
         with pytest.raises(TypeError, match="does not take b, a"):
             frames[:]

@@ -33,9 +33,9 @@ class State:
     rest: object
 
 
-def write(path, view, states, **options):
+def write(path, view, states, kind=HDF5StorageWriter, **options):
     schema = {"frames": WriterGroupConfig(view)}
-    with HDF5StorageWriter(path, schema, states[0], **options) as writer:
+    with kind(path, schema, states[0], **options) as writer:
         for i, state in enumerate(states):
             writer.log(state, i)
     return path

@@ -71,6 +71,13 @@ class BufferedLogger(Logger[Any]):
             self._will_flush = True
             host.post_later(self._clock, None, FLUSH_SECONDS)
 
+    def commit(self) -> None:
+        """Write everything that was logged before, and wait until that is done."""
+        host.settle()
+        host.post(self._clock, None)
+        host.settle()
+        self.check()
+
     def skipped(self, steps: int) -> None:
         """Count the steps that ran."""
         self._steps_run += steps
@@ -83,15 +90,19 @@ class BufferedLogger(Logger[Any]):
     ) -> None:
         if os.getpid() != self._process:
             return  # A forked child has the logger, but the store belongs to its parent.
-        if self._will_flush:
-            host.cancel(self._clock)
         try:
-            if self._failure is None:
-                self._flush()
+            self.write_rest()
         finally:
             assert self.ending is not None
             ending = self.ending if self._failure is None else Ending.of(self._failure)
             self._store.close(ending.status, ending.reason)
+
+    def write_rest(self) -> None:
+        """Write what is left, at the end, unless something went wrong."""
+        if self._will_flush:
+            host.cancel(self._clock)
+        if self._failure is None:
+            self._flush()
 
     def _receive(self, item: Any) -> None:
         self.check()
@@ -105,7 +116,8 @@ class BufferedLogger(Logger[Any]):
     def _flush(self) -> None:
         try:
             self.write()
-            self._store.set_steps_run(self._steps_run)
+            if not self.is_silent:
+                self._store.set_steps_run(self._steps_run)
         except BaseException as failure:
             self._failure = failure
             raise

@@ -16,8 +16,9 @@ from .._logdict.logdict import LogDict
 from ..errors import LogTypeError, StorageError
 from ._store.damage import raises_storage_errors
 from ._store.dtypes import from_stored
+from ._store.structures import Json, leaf_names
 from ._store.tables import TableSpec
-from ._store.trees import Json, leaf_names, rebuild
+from ._store.trees import rebuild
 
 if TYPE_CHECKING:
     from ._reader import StorageReader

@@ -9,25 +9,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict, from_series
 from .._logdict.series import Series
 from ..errors import LogTypeError, MixedKeyError, StorageError
-from ..loggers._protocol.paths import StrPath
-from ._backends import backend_of, open_
+from ..loggers._protocol.paths import MAIN, StrPath, as_path, check_mode
+from ._formats import backend_of
+from ._once import write_once
 from ._reader import StorageReader
-from ._schema import is_array
-from ._store.contract import Status
 from ._store.damage import raises_storage_errors
-from ._store.dtypes import column_type_of
-from ._store.metadata import run_metadata
-from ._store.tables import TableSpec
-from ._store.trees import Json, leaf_names, leaves, structure_of
-from ._writable import WritableStore, check_mode
+from ._store.structures import Json
 
 
 def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
-    """Save a `LogDict` in an HDF5 file; `spoolax.load` returns it as it was.
+    """Save a `LogDict` in a file; `spoolax.load` returns it as it was.
+
+    The file is HDF5, or a Zarr hierarchy if its name ends in ".zarr" or it is in a bucket.
 
     Examples:
         >>> import spoolax, tempfile
@@ -52,37 +48,27 @@ def save(path: StrPath, logs: LogDict, mode: str = "x") -> None:
         "dropped": logs._dropped,
         "backward": logs._backward,
     }
-    structure = structure_of(tree, is_array)
-    arrays = [_concrete(x) for x in leaves(tree, is_array)]
-    columns = [(n, column_type_of(x)) for n, x in zip(leaf_names(structure), arrays, strict=True)]
     about = {"stacked": sorted(logs.stacked), "axes": {k: list(v) for k, v in logs._axes.items()}}
-    table = TableSpec("logs", structure, columns, False, about)
-    rows = [np.asarray(jax.random.key_data(x) if is_key(x) else x)[None] for x in arrays]
-    backend = backend_of(Path(path))
-    meta = {**run_metadata(None, None, backend.packages), "kind": "log"}
-    store = WritableStore(backend, path, lambda _: [table], meta, writer="spoolax.save", mode=mode)
-    status: Status = "failed"
-    try:
-        store.append("logs", [0], rows)
-        status = "finished"
-    finally:
-        store.close(status)
+    _check_concrete(tree)
+    write_once(
+        as_path(path), "logs", tree, kind="log", writer="spoolax.save", mode=mode, about=about
+    )
 
 
-def _concrete(x: Any) -> Any:
-    if isinstance(x, jax.core.Tracer):
+def _check_concrete(tree: Any) -> None:
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree)):
         raise LogTypeError(
             "`save` was called inside a function that JAX traces (jit, scan, ...), where the logs "
             "have no values yet. Return them from it, and save what it returns."
         )
-    return x if isinstance(x, jax.Array) else np.asarray(x)
 
 
 def load(path: StrPath) -> LogDict:
-    """Read what `spoolax.save` or a `SaveLogger` wrote.
+    """Read what `spoolax.save`, a `SaveLogger` or `spoolax.run` wrote.
 
     Every key that a `SaveLogger` saved has a time axis. If the entries of a key changed their shape
-    or type, there are several: "x", "x#1", ...
+    or type, there are several: "x", "x#1", ... `logs.meta` has the "config" and all else that is
+    known about the run.
 
     Examples:
         >>> import spoolax, tempfile
@@ -92,15 +78,19 @@ def load(path: StrPath) -> LogDict:
         >>> spoolax.load(path)["loss"].tolist()
         [0.5]
     """
-    return _load(Path(path))
+    path = as_path(path).expanduser()
+    return _load(path / MAIN if (path / MAIN).is_file() else path)
 
 
 @raises_storage_errors
 def _load(path: Path) -> LogDict:
-    with open_(path) as reader:
+    with StorageReader(path, backend=backend_of(path)) as reader:
         kind = reader.meta.get("kind")
+        meta = {name: value for name, value in reader.meta.items() if name != "schema"}
         if kind == "log":
-            return _whole(reader)
+            logs = _whole(reader)
+            logs._meta = meta
+            return logs
         if kind != "logs":
             raise StorageError(
                 f"{str(path)!r} holds the trajectory of an HDF5StorageWriter. Read it with "
@@ -120,7 +110,9 @@ def _load(path: Path) -> LogDict:
             while number and (name in parts or name in series):  # Another key has that name.
                 name += "#"
             series[name] = one
-    return from_series(series)
+    logs = from_series(series)
+    logs._meta = meta
+    return logs
 
 
 def _whole(reader: StorageReader) -> LogDict:

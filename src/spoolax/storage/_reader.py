@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..errors import LogTypeError, StorageError
-from ..loggers._protocol.paths import StrPath
+from ..loggers._protocol.paths import StrPath, as_path
 from ._group import GroupReader
 from ._store.contract import Backend
 from ._store.damage import raises_storage_errors
-from ._store.lock import Lock
-from ._store.trees import Json, Namespace, encode_name, leaf_names, rebuild
+from ._store.lock import status_of
+from ._store.structures import Json, encode_name, leaf_names
+from ._store.trees import Namespace, rebuild
 
 
 class StorageReader:
@@ -34,12 +34,12 @@ class StorageReader:
         *,
         backend: Backend,
     ) -> None:
-        self.path, self._classes = Path(path).expanduser().resolve(), classes or {}
+        self.path, self._classes = as_path(path).expanduser().resolve(), classes or {}
         if not isinstance(self._classes, Mapping):
             raise LogTypeError(
                 f"`classes` are classes by name, such as {{'State': State}}, not {classes!r}."
             )
-        self._backend = backend
+        self._backend, self._lock = backend, backend.lock(self.path)
         self._open()
 
     # `Reader[Schema](path)` says in code what the schema was; it makes no difference.
@@ -92,9 +92,7 @@ class StorageReader:
         else was raised); or "crashed" (its writer died).
         """
         self._reopen_if_replaced()
-        is_written = Lock(self.path).is_held()  # Before the status, which a writer records last.
-        status = self._store.status()
-        return "crashed" if status == "running" and not is_written else status
+        return status_of(self._lock, self._store)
 
     @property
     def reason(self) -> str:

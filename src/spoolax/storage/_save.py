@@ -7,11 +7,9 @@ steps, and when and in which iteration they were logged. `spoolax.load` makes a 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,33 +18,37 @@ import numpy as np
 
 from .._jax.arrays import is_key
 from .._logdict.logdict import LogDict
+from .._processes import Processes, checked_processes
 from .._rows import InLoop, Rows, never, overrides, row_view
 from .._tap.host import host
 from ..errors import StorageError
 from ..loggers._protocol.frequency import Frequency, Schedule, entry_keys, is_beside_states
-from ..loggers._protocol.paths import StrPath, run_path
+from ..loggers._protocol.paths import StrPath, as_path, run_path
 from ..loggers._protocol.runs import RunInfo
 from ..loggers._protocol.steps import steps_of
 from ..loggers._protocol.view import Copies, View
-from ._backends import backend_of
 from ._buffered import BufferedLogger
+from ._formats import backend_of
 from ._reader import StorageReader
 from ._schema import is_array
 from ._store.dtypes import ColumnType, column_type_of
 from ._store.metadata import run_metadata
+from ._store.structures import Json, leaf_names
 from ._store.tables import TableSpec
-from ._store.trees import Json, leaf_names, leaves, structure_of
-from ._writable import WritableStore, check_resume
+from ._store.trees import leaves, structure_of
+from ._writable import Position, Resume, WritableStore, check_resume
 
 
 class SaveLogger(BufferedLogger):
-    """Saves everything it gets in an HDF5 file, which `spoolax.load` reads.
+    """Saves everything it gets in an HDF5 file or a Zarr hierarchy, which `spoolax.load` reads.
 
     There is no schema: keys may appear at any time, and be logged any number of times. Everything
-    is written within a second, and survives a crash. Needs h5py (the extra `hdf5`).
+    is written within a second, and survives a crash. Needs h5py (the extra `hdf5`), or tensorstore
+    (the extra `zarr`).
 
     Args:
-        path: The file.
+        path: The file. One that ends in ".zarr" is a Zarr hierarchy, as are places in buckets: see
+            `ZarrStorageWriter`.
         mode: "x" refuses a file that exists, "w" replaces it.
         resume: Continue a file that exists: True, or the last step to keep; what was saved after it
             is dropped.
@@ -54,6 +56,7 @@ class SaveLogger(BufferedLogger):
         every: A number of steps, or a frequency.
         attributes: Anything else to store with the run, by name.
         config: The settings of the run: a dictionary or dataclass.
+        processes: Of several processes, whether the "first" writes, or "each" a file of its own.
 
     Examples:
         >>> import spoolax, tempfile
@@ -72,17 +75,19 @@ class SaveLogger(BufferedLogger):
         path: StrPath,
         mode: str = "x",
         *,
-        resume: bool | int = False,
+        resume: Resume = False,
         view: Any = None,
         every: Frequency | int | None = None,
         attributes: Mapping[str, Any] | None = None,
         config: Any = None,
+        processes: Processes = "first",
     ) -> None:
-        self.path, self._mode, self._resume = Path(path), mode, check_resume(mode, resume)
+        self.processes = checked_processes(processes)
+        self.path, self._mode, self._resume = as_path(path), mode, check_resume(mode, resume)
         self._view, self._schedule = View(view), Schedule(every)
         self.takes_entries = view is None
         self._settings = (attributes, config)
-        self._order = itertools.count()
+        self._order = 0  # How many entries there have been.
         self._tables: dict[Any, str] = {}  # The name of the table of each kind of entries.
         self._new_tables: dict[str, TableSpec] = {}
         self._rows: dict[Any, list[Any]] = {}  # That were logged one by one, by type.
@@ -117,7 +122,9 @@ class SaveLogger(BufferedLogger):
             )
         groups = [old.focus_group(name) for name in old.groups]
         last = [int(group[-1]["order"]) for group in groups if len(group)]
-        self._order = itertools.count(max(last, default=-1) + 1)
+        self._order = max(last, default=-1) + 1
+        if isinstance(self._resume, Position):
+            self._order = min(self._order, self._resume.entries)
         self._tables = {_kind(group.spec): group.name for group in groups}
         return [group.spec for group in groups]
 
@@ -130,10 +137,15 @@ class SaveLogger(BufferedLogger):
         if isinstance(state, LogDict) and host.delivers_to(self._sink) and not self._view.is_chosen:
             self._buffer_block(_entry(state, False), np.asarray([step]), _about(state))
         else:
-            copies = self._view.copies(state)
+            copies = self._view.copies(state, self._schedule.is_alike)
             for name, x in copies.rest.items():
                 column_type_of(np.asarray(x), name)
             self.send((copies, step, time.time()), copies.nbytes, copies.waits)
+
+    def accompany(self, state: Any, step: int) -> None:
+        """Take part in reading arrays that span processes."""
+        if self._schedule.take(step, entry_keys(state)):
+            self._view.accompany(state, self._schedule.is_alike)
 
     def log_many(self, logs: LogDict) -> None:
         """Save many entries at once."""
@@ -154,7 +166,7 @@ class SaveLogger(BufferedLogger):
 
     def wants(self, step: int) -> bool:
         """Whether `every` includes the step."""
-        return self._schedule.due(step)
+        return self._schedule.wanted(step)
 
     def in_loop(self, state: Any) -> InLoop:
         """Say that the view can run in a loop, if it can."""
@@ -165,8 +177,9 @@ class SaveLogger(BufferedLogger):
 
     def _send_rows(self, rows: Rows) -> None:
         self.check_open()
-        self.check()
-        self.send(rows, rows.nbytes, rows.arrays)
+        if not self.is_silent:
+            self.check()
+            self.send(rows, rows.nbytes, rows.arrays)
 
     def __exit__(
         self,
@@ -176,7 +189,7 @@ class SaveLogger(BufferedLogger):
     ) -> None:
         super().__exit__(kind, error, trace)
         if self._forked and not self._store.tables:
-            self.path.unlink()  # Everything went to runs of `init`.
+            backend_of(self.path).remove(self.path)  # Everything went to runs of `init`.
 
     def fork(self, run: RunInfo) -> SaveLogger:
         """Each run has a file of its own."""
@@ -202,12 +215,15 @@ class SaveLogger(BufferedLogger):
         if kind != self._last_kind:  # Comparing it takes far less time than hashing it.
             self._last_kind, self._last_rows = kind, self._rows.setdefault(kind, [])
         rest = tuple(copies.rest.values())
-        self._last_rows += [(step, when, next(self._order), row, rest) for step, row in rows]
+        added = [(step, when, n, row, rest) for n, (step, row) in enumerate(rows, self._order)]
+        self._last_rows += added
+        self._order += len(added)
         self.count_buffered(size)
 
     def _buffer_block(self, entry: Json, steps: Any, about: Json) -> None:
         """Buffer a block of rows."""
-        order = np.fromiter(itertools.islice(self._order, len(steps)), np.int64, len(steps))
+        order = np.arange(self._order, self._order + len(steps))
+        self._order += len(steps)
         self.count_buffered(self._add_block({**entry, "order": order}, steps, about))
 
     def _stack_rows(self) -> None:
@@ -247,6 +263,11 @@ class SaveLogger(BufferedLogger):
             self._new_tables[spec.name] = spec
         self._blocks.setdefault(self._tables[kind], []).append((steps, columns))
         return sum(x.nbytes for x in columns)
+
+    def position(self) -> Position:
+        """How far it has come, to go on from there. Everything before is committed."""
+        self.commit()
+        return Position(self._order, self._steps_run)
 
     def write(self) -> None:
         """Write everything that is buffered."""

@@ -11,17 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.arrays import start_transfer, type_text
+from .._jax.arrays import is_spread, start_transfer, type_text
+from .._jax.processes import count, divided, local, readable
 from .._packing import Packing
 from .._ready import ReadyCopies, selected
 from .._rows import Rows, RowView, row_view
 from .._weak_cache import WeakCache
 from ..errors import LogTypeError, StorageError
 from ..loggers._protocol.frequency import Frequency, Once, Schedule, as_frequency
-from ..loggers._protocol.view import SMALL, check_there, copied
+from ..loggers._protocol.view import SMALL, check_alike, check_there, copied, fetched
 from ._store.dtypes import ColumnType, column_type_of
+from ._store.pieces import Pieces, pieces_of
+from ._store.structures import Json, leaf_names
 from ._store.tables import TableSpec
-from ._store.trees import Json, leaf_names, leaves, structure_of
+from ._store.trees import leaves, structure_of
 
 SPARE_BYTES = 8 << 20  # Twice as much as is written at once.
 
@@ -71,7 +74,7 @@ def read_schema(schema: Any) -> tuple[Json, list[tuple[str, WriterGroupConfig]]]
 class GroupView:
     """The view of a group, which takes rows out of states."""
 
-    def __init__(self, name: str, config: WriterGroupConfig, state: Any) -> None:
+    def __init__(self, name: str, config: WriterGroupConfig, state: Any, in_pieces: bool) -> None:
         self.name, self._view = name, config.view
         self.schedule = Schedule(config.logging_frequency)
         try:
@@ -86,19 +89,58 @@ class GroupView:
         self._ranks = [rank[name] for name in names]
         columns = [(name, row.types[rank[name]]) for name in names]
         timed = not isinstance(config.logging_frequency, Once)
-        self.spec = TableSpec(name, structure, columns, timed)
-        self.nbytes = self.spec.row_bytes
         self._compiled = _compiled.get(self._view, None, _compile)
+        self._large = [n for n, small in zip(rank, row.packing.is_packed, strict=True) if not small]
+        self.grid = self._grid(state, row) if in_pieces else {}
+        about = {"grid": self.grid} if self.grid else {}
+        self.spec = TableSpec(name, structure, columns, timed, about)
+        self.nbytes = self.spec.row_bytes
         self._row: RowType = row
         self._ready: ReadyCopies[None] = ReadyCopies()
         self._spare: list[list[Any]] = []  # Large arrays of rows that have been written.
         self._ready.learn(state, row.sources, row.packing, None)
+
+    def _grid(self, state: Any, row: RowType) -> dict[str, list[int]]:
+        """The shapes of the pieces of columns that are spread over devices."""
+        if not any(map(is_spread, jax.tree.leaves(state))):
+            return {}
+        _, (_, *places) = self._compiled.lower(local(state)).compile().output_shardings
+        types = row.packing.packed_types[1:]
+        each = zip(self._large, places, types, strict=True)
+        return {
+            name: list(place.shard_shape(kind.shape))
+            for name, place, kind in each
+            if not place.is_fully_replicated
+        }
+
+    def fetched(self, arrays: Sequence[Any]) -> list[Any]:
+        """Copy a row that `take` returned to the host: of arrays in pieces, those that are here."""
+        words, *large = arrays
+        each = zip(self._large, large, strict=True)
+        return fetched([words]) + [
+            pieces_of(x) if name in self.grid and is_spread(x) else fetched([x])[0]
+            for name, x in each
+        ]
+
+    def pieces(self, rows: Sequence[Sequence[Any]]) -> dict[str, list[Pieces]]:
+        """The pieces of rows that `fetched` returned, by column: none of rows that are whole."""
+
+        def pieces(x: Any) -> Pieces:
+            return x if isinstance(x, Pieces) else Pieces(x.shape, x.dtype.name, [])
+
+        _, *large = zip(*rows, strict=True)
+        each = zip(self._large, large, strict=True)
+        return {name: list(map(pieces, column)) for name, column in each if name in self.grid}
 
     def take(self, state: Any, step: int) -> list[Any]:
         """Copy a row, small arrays packed into one: on the host if it is ready there, or else on
         the device."""
         if (ready := self._ready.take(state, self._spare)) is not None:
             return ready[0]
+        parts = divided(jax.tree.leaves(state)) if count() > 1 else []
+        if parts:
+            check_alike(self.schedule.is_alike)
+        state = local(state)
         try:
             row, arrays = self._compiled(state)
         except RuntimeError:
@@ -112,10 +154,27 @@ class GroupView:
                 "`log` of a writer was called inside a function that JAX traces (jit, scan, "
                 "...). Call `spoolax.log` there, and run it with `writer.tap(f)`."
             )
+        if parts:
+            words, *large = arrays
+            whole = {n: x for n, x in zip(self._large, large, strict=True) if n not in self.grid}
+            words, *others = readable([words, *whole.values()])
+            whole = dict(zip(whole, others, strict=True))
+            arrays = [words, *(whole.get(n, x) for n, x in zip(self._large, large, strict=True))]
         self.check_type(row, step)
         self._ready.learn(state, row.sources, row.packing, None)
         start_transfer(arrays)
         return arrays  # type: ignore[no-any-return]
+
+    def accompany(self, state: Any, step: int) -> list[Any] | None:
+        """Take part in copying arrays that several processes have parts of.
+
+        Returns the row, if this process may have to write pieces of it.
+        """
+        if self.grid:
+            return self.take(state, step)
+        if divided(jax.tree.leaves(state)):
+            self.take(state, step)
+        return None
 
     def in_loop(self, state: Any, receive: Callable[[Rows], None]) -> RowView | None:
         """The view for a loop, if it can run in one."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Self
 
+from .._jax.processes import count
 from .._logdict.logdict import LogDict
+from .._processes import Processes, checked_processes
 from .._rows import InLoop, Rows, any_of, overrides
 from ..errors import LogValueError
-from ..loggers._protocol.paths import StrPath, run_path
+from ..loggers._protocol.paths import StrPath, as_path, run_path
 from ..loggers._protocol.runs import RunInfo
-from ..loggers._protocol.view import fetched, to_wait_for
+from ..loggers._protocol.view import to_wait_for
 from ._buffered import BufferedLogger
 from ._reader import StorageReader
 from ._schema import GroupView, read_schema
-from ._store.contract import Backend
+from ._store.contract import Backend, WritesPieces
 from ._store.metadata import run_metadata
 from ._store.tables import TableSpec
+from ._together import Together
 from ._writable import WritableStore, check_resume, check_same_tables
 
 
@@ -29,6 +32,8 @@ class TrajectoryWriter(BufferedLogger):
     Derive from it for each backend, with an `__init__` whose arguments are those of the backend
     besides these.
     """
+
+    _unique = ""  # Tells the store from others, if several processes write it.
 
     def __init__(
         self,
@@ -42,12 +47,15 @@ class TrajectoryWriter(BufferedLogger):
         resume: bool | int = False,
         attributes: Mapping[str, Any] | None = None,
         config: Any = None,
+        processes: Processes = "first",
     ) -> None:
+        self.processes = checked_processes(processes)
         if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 0):
             raise LogValueError(f"`total_steps` is a number of steps, not {total_steps!r}.")
-        self.path, self._mode, self._resume = Path(path), mode, check_resume(mode, resume)
+        self.path, self._mode, self._resume = as_path(path), mode, check_resume(mode, resume)
         self._structure, configs = read_schema(schema)
-        self._groups = [GroupView(name, one, state) for name, one in configs]
+        in_pieces = backend.in_pieces is not None and self.processes == "first"
+        self._groups = [GroupView(name, one, state, in_pieces) for name, one in configs]
         self._total_steps, self._settings = total_steps, (attributes, config)
         self._backend = backend
         backend.check([group.spec for group in self._groups])
@@ -55,6 +63,16 @@ class TrajectoryWriter(BufferedLogger):
 
     def __enter__(self) -> Self:
         self.prepare()
+        in_pieces = [group.name for group in self._groups if group.grid]
+        if self._backend.in_pieces is not None and count() > 1 and in_pieces:
+            self._unique = uuid.uuid4().hex
+            together = Together(self._unique)
+
+            def agree(table: str, rows: int) -> None:
+                if table in in_pieces:
+                    together.wait_for(table, rows)
+
+            self._backend.in_pieces.wait_with(agree)
         meta = run_metadata(*self._settings, self._backend.packages)
         self._store = WritableStore(
             self._backend,
@@ -67,12 +85,29 @@ class TrajectoryWriter(BufferedLogger):
             expected_rows=self._total_steps,
         )
         self.path, self._steps_run = self._store.path, self._store.steps_run
+        self._begin({group.name: self._store.row_count(group.name) for group in self._groups})
+        return self
+
+    def _begin(self, written: Mapping[str, int]) -> None:
+        """Go on after some rows of each group."""
+        self._written = dict(written)  # By this process, if it only writes pieces of them.
         for group in self._groups:
-            if self._store.row_count(group.name):
+            if written[group.name]:
                 group.schedule.taken()
         self._rows: dict[str, list[tuple[int, Sequence[Any]]]]  # Their steps, and their arrays.
         self._rows = {group.name: [] for group in self._groups}
-        return self
+
+    def tells(self) -> Any:
+        """Tell where the store is, and how many rows it has."""
+        return str(self.path), self._written, self._unique
+
+    def hears(self, told: Any) -> None:
+        """Get ready to write pieces of rows into the store of another process."""
+        path, written, unique = told
+        super().hears(path)
+        self.prepare()
+        self._together, self._piece_writers = Together(unique), dict[str, WritesPieces]()
+        self._begin(written)
 
     def _tables(self, old: StorageReader | None) -> Sequence[TableSpec]:
         tables = [group.spec for group in self._groups]
@@ -99,9 +134,23 @@ class TrajectoryWriter(BufferedLogger):
                 group.schedule.taken()
                 self.send((group, (step, arrays)), group.nbytes, to_wait_for(arrays))
 
+    def accompany(self, state: Any, step: int) -> None:
+        """Take part in reading arrays that span processes."""
+        self.check()
+        for group in self._groups:
+            if group.schedule.due(step):
+                row = group.accompany(state, step)
+                group.schedule.taken()
+                if row is not None:
+                    self.send((group, (step, row)), group.nbytes, row)
+
+    def dismissed(self) -> None:
+        """Write the last pieces that this process has."""
+        self.write_rest()
+
     def wants(self, step: int) -> bool:
         """Whether any group stores the step."""
-        return any(group.schedule.due(step) for group in self._groups)
+        return any(group.schedule.wanted(step) for group in self._groups)
 
     def in_loop(self, state: Any) -> InLoop:
         """Say that the views of groups can run in a loop, where they can."""
@@ -114,10 +163,12 @@ class TrajectoryWriter(BufferedLogger):
                 rest.append(group)
             else:
                 views.append(view)
-        return InLoop(views, any_of(group.schedule.due for group in rest))
+        return InLoop(views, any_of(group.schedule.wanted for group in rest))
 
     def _send_rows(self, group: GroupView, rows: Rows) -> None:
         self.check_open()
+        if self.is_silent:
+            return
         self.check()
         group.check_type(rows.kind, rows.steps[0])
         self.send((group, rows), rows.nbytes, rows.arrays)
@@ -134,7 +185,7 @@ class TrajectoryWriter(BufferedLogger):
             self.count_buffered(what.nbytes)
         else:
             step, arrays = what
-            self._rows[group.name].append((step, fetched(arrays)))
+            self._rows[group.name].append((step, group.fetched(arrays)))
             self.count_buffered(group.nbytes)
 
     def write(self) -> None:
@@ -143,6 +194,23 @@ class TrajectoryWriter(BufferedLogger):
             rows = self._rows[group.name]
             if rows:
                 steps, arrays = zip(*rows, strict=True)
-                self._store.append(group.name, steps, group.columns_of(arrays))
-                group.reuse(arrays)
+                if self.is_silent:
+                    self._write_pieces(group, arrays)
+                else:
+                    self._store.append(group.name, steps, group.columns_of(arrays))
+                    group.reuse(arrays)
                 rows.clear()
+
+    def _write_pieces(self, group: GroupView, rows: Sequence[Sequence[Any]]) -> None:
+        """Write what this process has of rows whose store is that of another."""
+        name, backend = group.name, self._backend.in_pieces
+        assert backend is not None
+        try:
+            if name not in self._piece_writers:
+                self._piece_writers[name] = backend.piece_writer(self.path, name)
+            self._piece_writers[name].write(group.pieces(rows), self._written[name])
+        except BaseException as error:
+            self._together.failed(error)
+            raise
+        self._written[name] += len(rows)
+        self._together.wrote(name, self._written[name])

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..errors import LogFileError, LogTypeError, LogValueError, StorageError
-from ..loggers._protocol.paths import StrPath, writable
+from ..errors import LogTypeError, LogValueError, StorageError
+from ..loggers._protocol.paths import StrPath, as_path, check_free, check_mode
+from ._group import GroupReader
 from ._reader import StorageReader
 from ._store.contract import Backend, Status, StoreWriter
-from ._store.lock import Lock
 from ._store.metadata import resumed_metadata
+from ._store.structures import Json
 from ._store.tables import TableSpec
-from ._store.trees import Json
 
 
-def check_mode(mode: str, or_else: str = "") -> None:
-    """Refuse unknown modes."""
-    if mode not in ("x", "w"):
-        raise LogValueError(f"`mode={mode!r}` is not known: use 'x' or 'w'{or_else}.")
+class Position(NamedTuple):
+    """How far a store of entries had been written at some moment.
+
+    With a `step`, entries up to that step count as well, though they were written later.
+    """
+
+    entries: int
+    steps_run: int
+    step: int | None = None
 
 
-def check_resume(mode: str, resume: Any) -> int | bool:
-    """Refuse unknown modes; return after which step to resume, or True (the last one) or False."""
-    check_mode(mode, ", or `resume=True`")
+# Where to go on: after everything, after a step, or after so many entries. False: do not.
+Resume: TypeAlias = bool | int | Position
+
+
+def check_resume(mode: str, resume: Any) -> Resume:
+    """Refuse unknown modes; return after what to resume."""
+    check_mode(mode, or_else=", or `resume=True` to continue it")
+    if isinstance(resume, Position):
+        return resume
     if isinstance(resume, (bool, np.bool_)):
         resume = bool(resume)
     elif isinstance(resume, (int, np.integer)):
@@ -51,7 +62,7 @@ class WritableStore:
         meta: The metadata of the run.
         writer: What to call the writer in errors.
         mode: "x" refuses a path that exists, "w" replaces it.
-        resume: After which step to continue a store that exists; True keeps all of it.
+        resume: After what to continue a store that exists; True keeps all of it.
         expected_rows: How many rows a table will have, if that is known.
     """
 
@@ -64,24 +75,22 @@ class WritableStore:
         *,
         writer: str,
         mode: str = "x",
-        resume: bool | int = False,
+        resume: Resume = False,
         expected_rows: int | None = None,
     ) -> None:
         # Resolved now: links and changes of the working directory must not lead elsewhere later.
-        self.path = writable(path, writer).resolve()
-        self._lock = Lock(self.path)
+        self.path = backend.place(as_path(path), writer)
+        self._lock = backend.lock(self.path)
         self._lock.acquire()
-        self.steps_run = 0
+        self.steps_run, self._takes_pieces = 0, backend.in_pieces is not None
+        meta = {**meta, "storage": backend.options}
         try:
-            if resume is not False and self.path.exists():
+            is_there = backend.exists(self.path)
+            if resume is not False and is_there:
                 self._store = self._resume(backend, tables, meta, resume, expected_rows)
-            elif mode == "x" and self.path.exists():
-                way_out = "" if writer == "spoolax.save" else ", or `resume=True` to continue it"
-                raise LogFileError(
-                    f"{str(self.path)!r} exists, and is left as it is. Choose another name, or "
-                    f"`mode='w'` to replace it{way_out}."
-                )
             else:
+                way_out = "" if writer == "spoolax.save" else ", or `resume=True` to continue it"
+                check_free(self.path, mode, or_else=way_out, exists=is_there)
                 specs = list(tables(None))
                 self._store = backend.create(self.path, meta, specs, expected_rows)
                 self.tables = {spec.name: spec for spec in specs}
@@ -94,19 +103,23 @@ class WritableStore:
         backend: Backend,
         tables: Callable[[StorageReader | None], Sequence[TableSpec]],
         meta: Json,
-        resume: bool | int,
+        resume: Resume,
         expected_rows: int | None,
     ) -> StoreWriter:
-        last_step = None if resume is True else int(resume)
+        rows = None
         with StorageReader(self.path, backend=backend) as old:
             specs = list(tables(old))
             self.steps_run = old.steps_run
             meta = resumed_metadata(old.meta, meta)
-        if last_step is not None:
-            self.steps_run = min(self.steps_run, last_step + 1)
+            if resume is not True:
+                groups = map(old.focus_group, old.groups)
+                rows = {group.name: _rows_until(group, resume) for group in groups}
+        if resume is not True:
+            run = resume.steps_run if isinstance(resume, Position) else resume + 1
+            self.steps_run = min(self.steps_run, run)
         self.tables = {spec.name: spec for spec in specs}
         return backend.resume(
-            self.path, meta, specs, expected_rows, last_step=last_step, steps_run=self.steps_run
+            self.path, meta, specs, expected_rows, rows=rows, steps_run=self.steps_run
         )
 
     def row_count(self, table: str) -> int:
@@ -120,7 +133,7 @@ class WritableStore:
 
     def append(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
         """Append rows and commit them, given an array, or a sequence of rows, for each column."""
-        blocks = self.tables[table].encode(columns)
+        blocks = self.tables[table].encode(columns, self._takes_pieces)
         self._store.append(table, np.asarray(steps, np.int64), blocks)
 
     def set_steps_run(self, steps: int) -> None:
@@ -128,12 +141,21 @@ class WritableStore:
         self._store.set_steps_run(steps)
         self.steps_run = steps
 
-    def close(self, status: Status, reason: str = "") -> None:
+    def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended, close the store, and release its lock."""
         try:
-            self._store.close(status, reason)
+            self._store.close(status, reason, end)
         finally:
             self._lock.release()
+
+
+def _rows_until(group: GroupReader, resume: Position | int) -> int:
+    """How many rows of a group were written until then."""
+    last_step = resume.step if isinstance(resume, Position) else resume
+    is_after = np.ones(len(group), bool) if last_step is None else group.steps > last_step
+    if isinstance(resume, Position):
+        is_after &= group["order"][:] >= resume.entries
+    return int(np.argmax(is_after)) if is_after.any() else len(group)
 
 
 def check_same_tables(old: StorageReader, tables: Sequence[TableSpec]) -> None:

@@ -20,8 +20,9 @@ from ..storage._reader import StorageReader
 from ..storage._schema import WriterGroupConfig, is_array
 from ..storage._store.contract import Backend, Status
 from ..storage._store.dtypes import column_type_of
+from ..storage._store.structures import leaf_names
 from ..storage._store.tables import TableSpec
-from ..storage._store.trees import leaf_names, leaves, structure_of
+from ..storage._store.trees import leaves, structure_of
 from ..storage._trajectory import TrajectoryWriter
 from ..storage._writable import WritableStore
 

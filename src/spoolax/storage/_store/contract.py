@@ -1,4 +1,5 @@
-"""What a backend does. HDF5 files are one; to add another, write these four classes in a folder.
+"""What a backend does. HDF5 files are one, Zarr hierarchies another; to add one, write these
+classes in a folder.
 
 A store is a path that holds tables, metadata (JSON), a status, and how many steps have run. A table
 has rows of columns, each row with a step. Rows are appended and never change.
@@ -8,25 +9,28 @@ Any process may read a store while one process writes it, and the writer may die
 - Rows count once they are committed: all columns of a row, or nothing of it.
 - What is committed stays readable, while the store is written and after its writer has died.
 
-Backends never see locks, views or pytrees: the caller holds the lock of the path (`lock.py`), and
-columns are arrays of numbers that NumPy knows (`dtypes.py`). `spoolax.testing.StoreContract` tests
-all of this.
+Backends never see views or pytrees: columns are arrays of numbers that NumPy knows (`dtypes.py`).
+Nor do they take locks: they say where the lock of a path is, and their caller holds it. Those that
+keep a store in one file share what there is to say about that (`files.py`).
+`spoolax.testing.StoreContract` tests all of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from .pieces import Pieces
+from .structures import Json
 from .tables import TableSpec
-from .trees import Json
 
 Array = np.ndarray[Any, Any]
-Block = Array | Sequence[Array]  # The rows of a column: stacked, or one by one if they are large.
-Status = Literal["running", "finished", "failed", "interrupted"]
+# The rows of a column: stacked, or one by one if they are large.
+Block = Array | Sequence[Array | Pieces]
+Status = Literal["running", "finished", "failed", "interrupted", "crashed"]
 
 
 class Backend(Protocol):
@@ -36,8 +40,34 @@ class Backend(Protocol):
     def packages(self) -> tuple[str, ...]:
         """The packages that it uses, whose versions are worth recording."""
 
+    @property
+    def options(self) -> Json:
+        """Its options by name, which are kept in the metadata, to make another one like it."""
+
+    @property
+    def in_pieces(self) -> InPieces | None:
+        """What it does with rows in pieces (`pieces.py`). If None, they are put together before."""
+
     def check(self, tables: Sequence[TableSpec]) -> None:
         """Raise an error if it cannot keep these tables, before anything is made."""
+
+    def place(self, path: Path, writer: str) -> Path:
+        """Make sure that a store can be written at a path; return it without links.
+
+        `writer` is what to call the writer in errors.
+        """
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is something at a path."""
+
+    def lock(self, path: Path) -> WriterLock:
+        """The lock of a path, which its writer holds."""
+
+    def last_written(self, path: Path) -> float:
+        """When a store was last written, in seconds since 1970."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a store."""
 
     def create(
         self, path: Path, meta: Json, tables: Sequence[TableSpec], expected_rows: int | None
@@ -55,17 +85,47 @@ class Backend(Protocol):
         tables: Sequence[TableSpec],
         expected_rows: int | None,
         *,
-        last_step: int | None,
+        rows: Mapping[str, int] | None,
         steps_run: int,
     ) -> StoreWriter:
         """Continue a store whose writer has ended, however it ended, with new metadata.
 
-        In each table, rows from the first one after `last_step` on are dropped; None keeps all. A
-        table may have its columns in another order than before.
+        Of each table that there was, as many rows remain as `rows` says; None keeps all. A table
+        may have its columns in another order than before.
         """
 
     def open(self, path: Path) -> StoreReader:
         """Open a store for reading. If it is damaged, a `StorageError` says so."""
+
+
+class InPieces(Protocol):
+    """A backend whose stores several processes may write, each of them its own pieces of rows."""
+
+    def wait_with(self, agree: Callable[[str, int], None]) -> None:
+        """Have `agree(table, rows)` called before so many rows of a table count."""
+
+    def piece_writer(self, path: Path, table: str) -> WritesPieces:
+        """Write pieces of the rows of a table of a store that another process has made."""
+
+
+class WritesPieces(Protocol):
+    """Writes pieces of rows of a table."""
+
+    def write(self, rows: Mapping[str, list[Pieces]], first: int) -> None:
+        """Write pieces of rows after the `first` ones, by column; wait until that is done."""
+
+
+class WriterLock(Protocol):
+    """What keeps a second writer away from a path. `lock.py` has the one of local paths."""
+
+    def acquire(self) -> None:
+        """Take the lock, or raise an error that says who holds it."""
+
+    def release(self) -> None:
+        """Release the lock, if it is held."""
+
+    def is_held(self) -> bool:
+        """Whether any process holds the lock."""
 
 
 class StoreWriter(Protocol):
@@ -83,8 +143,8 @@ class StoreWriter(Protocol):
     def set_steps_run(self, steps: int) -> None:
         """Record how many steps have run."""
 
-    def close(self, status: Status, reason: str = "") -> None:
-        """Record how the run ended, and why, and close the store."""
+    def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
+        """Record how the run ended, why, and when (None: now), and close the store."""
 
 
 class StoreReader(Protocol):
@@ -99,6 +159,9 @@ class StoreReader(Protocol):
 
     def reason(self) -> str:
         """Why the run ended, if that was recorded; it may be cut off."""
+
+    def end(self) -> float:
+        """When the run ended, in seconds since 1970. NaN if that was not recorded."""
 
     def steps_run(self) -> int:
         """How many steps had run when that was last recorded."""

@@ -21,6 +21,8 @@ def raises_storage_errors(f: Callable[P, T]) -> Callable[P, T]:
             return f(*args, **kwargs)
         except (StorageError, LogTypeError):
             raise
+        except PermissionError as error:
+            raise StorageError(f"Cannot read the file: {error.strerror}.") from error
         except (
             OSError,
             RuntimeError,

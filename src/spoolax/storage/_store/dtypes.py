@@ -2,6 +2,7 @@
 
 bfloat16, 8-bit floats and 4-bit integers are stored as unsigned integers with the same bits, and
 keys of `jax.random` as the words they consist of. The name of the type is stored beside them.
+Only keys need JAX, which is not imported before: reading numbers should not have to wait for it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ..._jax.arrays import is_key, key_impl
 from ...errors import StorageError
 
 
@@ -38,6 +36,10 @@ def column_type(dtype: str, shape: tuple[int, ...], key: str) -> ColumnType:
 
 def column_type_of(row: Any, name: str = "") -> ColumnType:
     """The type of a column whose rows are like this array (or type of an array)."""
+    import jax
+
+    from ..._jax.arrays import is_key, key_impl
+
     dtype, shape = row.dtype, tuple(row.shape)
     if is_key(row):
         words = jax.eval_shape(jax.random.key_data, row)
@@ -54,10 +56,14 @@ def column_type_of(row: Any, name: str = "") -> ColumnType:
 
 def dtype_named(name: str) -> np.dtype[Any]:
     """The dtype with a name."""
-    try:
-        return np.dtype(name) if name in _NATIVE else jnp.dtype(name)
-    except TypeError as error:
-        raise StorageError(f"The file has numbers of an unknown type: {name!r}.") from error
+    if name in _NATIVE:
+        return np.dtype(name)
+    import ml_dtypes  # The types that JAX has, and NumPy has not.
+
+    scalar = getattr(ml_dtypes, name, None)
+    if not (isinstance(scalar, type) and issubclass(scalar, np.generic)):
+        raise StorageError(f"The file has numbers of an unknown type: {name!r}.")
+    return np.dtype(scalar)
 
 
 def to_stored(array: Any, column: ColumnType) -> np.ndarray[Any, Any]:
@@ -71,6 +77,8 @@ def to_stored(array: Any, column: ColumnType) -> np.ndarray[Any, Any]:
 def from_stored(array: Any, column: ColumnType) -> Any:
     """The array of numbers that were stored."""
     if column.key:
+        import jax
+
         return jax.random.wrap_key_data(np.asarray(array), impl=column.key)
     dtype, array = dtype_named(column.dtype), np.asarray(array)
     if array.dtype == dtype:

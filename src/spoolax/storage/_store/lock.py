@@ -14,6 +14,7 @@ import weakref
 from pathlib import Path
 
 from ...errors import LogFileError
+from .contract import StoreReader, WriterLock
 
 TRIES = 5
 
@@ -92,3 +93,10 @@ def _release_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_release_in_child)
+
+
+def status_of(lock: WriterLock, store: StoreReader) -> str:
+    """What has become of a run: what its writer recorded last, or that it died without a word."""
+    is_written = lock.is_held()  # Before the status, which a writer records last.
+    status = store.status()
+    return "crashed" if status == "running" and not is_written else status

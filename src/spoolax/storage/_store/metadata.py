@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import LogTypeError
+from .structures import Json
 from .tables import TableSpec
-from .trees import Json
 
 
 def run_metadata(
@@ -38,6 +38,8 @@ def run_metadata(
 
 def resumed_metadata(before: Json, now: Json) -> Json:
     """The metadata of a run that is resumed. It keeps the settings that are not given anew."""
+    if now["start"] == before.get("start"):  # The same run is written anew.
+        return now
     settings = {key: now.get(key) or before.get(key) for key in ("attributes", "config")}
     resumed = [*before.get("resumed", []), now["start"]]
     return {**now, **settings, "start": before.get("start", now["start"]), "resumed": resumed}

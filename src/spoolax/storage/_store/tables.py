@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .dtypes import ColumnType, column_type, to_stored
-from .trees import Json, leaf_names
+from .pieces import Pieces
+from .structures import Json, leaf_names
 
 
 class TableSpec(NamedTuple):
@@ -16,7 +17,9 @@ class TableSpec(NamedTuple):
     structure: Json  # Of a row; its leaves are the names of the columns.
     columns: Sequence[tuple[str, ColumnType]]
     timed: bool  # Whether it has a time axis; if not, it has at most one row.
-    about: Json = {}  # Whatever else there is to know about it.
+    # Whatever else there is to know about it. Backends that take pieces of rows look for "grid":
+    # the shapes of chunks, by column, that fit the pieces.
+    about: Json = {}
 
     @property
     def stored_columns(self) -> list[tuple[str, ColumnType]]:
@@ -39,14 +42,23 @@ class TableSpec(NamedTuple):
             name = f"_{name}"
         return name
 
-    def encode(self, columns: Sequence[Any]) -> list[Any]:
-        """The blocks of the stored columns, given arrays, or sequences of rows, of all columns."""
+    def encode(self, columns: Sequence[Any], takes_pieces: bool = False) -> list[Any]:
+        """The blocks of the stored columns, given arrays, or sequences of rows, of all columns.
+
+        Rows that are in pieces stay so if the backend takes them.
+        """
+
+        def stored(row: Any, column: ColumnType) -> Any:
+            if takes_pieces and isinstance(row, Pieces):
+                return row.map(lambda piece: to_stored(piece, column))
+            return to_stored(row, column)
+
         blocks: list[Any] = []
         for (_, column), block in zip(self.columns, columns, strict=True):
             if 0 in column.shape:
                 continue
             if isinstance(block, (tuple, list)):
-                blocks.append([to_stored(row, column) for row in block])
+                blocks.append([stored(row, column) for row in block])
             else:
                 blocks.append(to_stored(block, column))
         return blocks

@@ -1,24 +1,19 @@
-"""Pytrees as JSON: their structure, without the classes they were made of.
+"""Pytrees and their structures: how one is taken apart, and put together again.
 
-A node has a kind ("dict", "tuple", "list", or the name of a class with fields) and children by
-name; a leaf has the name of a column. Nothing in it can run code. Reading it back makes
-dictionaries, tuples and lists again; instances of classes become a `Namespace`, unless the reader
-is given the class.
+Reading a structure makes dictionaries, tuples and lists again; instances of classes become a
+`Namespace`, unless the reader is given the class.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import jax
 
 from ...errors import LogTypeError, StorageError
-
-Json = dict[str, Any]
-MAX_DEPTH = 64
+from .structures import MAX_DEPTH, Json, encode_name
 
 
 class Namespace(dict[str, Any]):
@@ -107,12 +102,6 @@ def _kind_and_children(tree: Any, path: tuple[str, ...]) -> tuple[str, list[tupl
     return f"class {type(tree).__name__}", named
 
 
-def encode_name(name: str) -> str:
-    """A name that can be part of the path of a column."""
-    safe = quote(name, safe=" !#$&'()*+,:;<=>?@[]^_`{|}~-.", errors="surrogatepass")
-    return safe.replace(".", "%2E") if set(safe) == {"."} else safe or "%"
-
-
 def rebuild(
     node: Json, value: Callable[[str], Any], classes: Mapping[str, Any], depth: int = 0
 ) -> Any:
@@ -138,11 +127,3 @@ def rebuild(
         raise LogTypeError(
             f"{cls!r}, which `classes` has for {kind!r}, does not take {', '.join(named)}: {error}"
         ) from error
-
-
-def leaf_names(node: Json) -> Iterator[str]:
-    """The names of the leaves of a structure."""
-    if "leaf" in node:
-        yield node["leaf"]
-    for _, child in node.get("children", ()):
-        yield from leaf_names(child)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LogValueError
+from .._store.files import InOneFile
+from .._store.structures import Json
 from .._store.tables import TableSpec
-from .._store.trees import Json
 from ._file import RESERVED
 from ._h5md import add_h5md, check_h5md
 from ._h5py import filters
@@ -16,7 +17,7 @@ from ._reader import HDF5Reader, open_reader
 from ._writer import HDF5Writer
 
 
-class HDF5Backend:
+class HDF5Backend(InOneFile):
     """Keeps a store in an HDF5 file. `HDF5StorageWriter` documents the options."""
 
     packages = ("h5py",)
@@ -29,6 +30,7 @@ class HDF5Backend:
     ) -> None:
         self._filters = filters(compression)
         self._layout, self._units = layout, dict(units or {})
+        self.options: Json = {"compression": compression, "layout": layout, "units": self._units}
         if layout not in (None, "h5md"):
             raise LogValueError(f"`layout={layout!r}` is not known: there is 'h5md', or None.")
 
@@ -60,12 +62,12 @@ class HDF5Backend:
         tables: Sequence[TableSpec],
         expected_rows: int | None,
         *,
-        last_step: int | None,
+        rows: Mapping[str, int] | None,
         steps_run: int,
     ) -> HDF5Writer:
         """Continue a file."""
         writer = HDF5Writer(path, meta, expected_rows, self._filters, self._annotate, steps_run)
-        writer.resume(tables, last_step)
+        writer.resume(tables, rows)
         return writer
 
     def open(self, path: Path) -> HDF5Reader:

@@ -18,14 +18,15 @@ import numpy as np
 
 from ...errors import LogFileError
 from .._store.contract import Status
-from .._store.trees import Json
+from .._store.structures import Json
 from ._h5py import h5py, put_text
 from ._superblock import recorded_end
 
 FORMAT = 1
 PAGE = 4096
 RESERVE = 1 << 18  # Bytes to be free besides the rows, for HDF5's metadata.
-STATUS: tuple[Status, ...] = ("running", "finished", "failed", "interrupted")  # By number.
+# By number.
+STATUS: tuple[Status, ...] = ("running", "finished", "failed", "interrupted", "crashed")
 REASON_BYTES = 512
 # How many rows each table has, and the rows at its end that do not fill a chunk yet.
 ROWS, TAILS = "_rows", "_tails"

@@ -19,8 +19,8 @@ from ...errors import StorageError
 from .._store.contract import Array, Status
 from .._store.damage import raises_storage_errors
 from .._store.lock import Lock
+from .._store.structures import Json, leaf_names
 from .._store.tables import TableSpec
-from .._store.trees import Json, leaf_names
 from ._column import Column
 from ._file import FORMAT, ROWS, STATUS
 from ._h5py import get_attribute, h5py
@@ -62,6 +62,8 @@ class HDF5Reader:
         self._path, self.identity, self.users = path, _identity(path), 0
         if not path.is_file():
             raise StorageError(f"{str(path)!r} is not a file.")
+        if not os.access(path, os.R_OK):
+            raise StorageError(f"Cannot read {str(path)!r}: Permission denied.")
         if not h5py().is_hdf5(path):
             raise StorageError(f"{str(path)!r} is not an HDF5 file.")
         is_open = is_marked_as_open(path)
@@ -108,6 +110,11 @@ class HDF5Reader:
         if not isinstance(text, bytes):
             raise StorageError("'_reason' is not a text.")
         return text.decode(errors="replace")
+
+    @raises_storage_errors
+    def end(self) -> float:
+        """When the run ended, in seconds since 1970. NaN if that was not recorded."""
+        return float(read_scalar(self._file, "_end"))
 
     @raises_storage_errors
     def steps_run(self) -> int:

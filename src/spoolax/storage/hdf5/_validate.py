@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import StorageError
 from .._store.contract import Array
-from .._store.trees import MAX_DEPTH
+from .._store.structures import MAX_DEPTH
 from ._column import Column
 from ._file import TAILS
 from ._h5py import h5py, load_filters_of, refresh

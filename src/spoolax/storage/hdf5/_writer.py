@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...errors import LogFileError
 from .._store.contract import Status
+from .._store.durable import sync
 from .._store.metadata import with_schema
+from .._store.structures import Json
 from .._store.tables import TableSpec
-from .._store.trees import Json
 from ._file import REASON_BYTES, RESERVE, STATUS, check_space, create, reserve, trim
 from ._h5py import commit_count
 from ._reader import HDF5Reader, HDF5TableReader, open_reader
@@ -55,11 +54,11 @@ class HDF5Writer:
         """Make a new file."""
         self._rewrite(tables)
 
-    def resume(self, tables: Sequence[TableSpec], last_step: int | None) -> None:
-        """Make a new file that has the rows of the old one."""
+    def resume(self, tables: Sequence[TableSpec], rows: Mapping[str, int] | None) -> None:
+        """Make a new file that has rows of the old one: of each table so many, or all of them."""
         old = open_reader(self._path)
         try:
-            self._rewrite(tables, old, last_step)
+            self._rewrite(tables, old, rows)
         finally:
             old.close()
 
@@ -82,14 +81,14 @@ class HDF5Writer:
         self._steps_run = steps
         commit_count(self._scalars["_ran"], steps)
 
-    def close(self, status: Status, reason: str = "") -> None:
+    def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended, and close the file."""
         try:
             for table in self._tables.values():
                 table.finish()
             self._write_scalar("_reason", _cut(reason))
             self._write_scalar("_status", STATUS.index(status))
-            self._write_scalar("_end", time.time())
+            self._write_scalar("_end", time.time() if end is None else end)
             self._write_scalar("_ran", self._steps_run)
         finally:
             self._file.close()
@@ -100,7 +99,7 @@ class HDF5Writer:
         self,
         tables: Sequence[TableSpec],
         old: HDF5Reader | None = None,
-        last_step: int | None = None,
+        rows: Mapping[str, int] | None = None,
     ) -> None:
         """Make a new file, with the rows of an old one if there is one, and put it in place."""
         self._draft.unlink(missing_ok=True)  # Of an attempt that was interrupted.
@@ -109,7 +108,8 @@ class HDF5Writer:
             self._create_draft(tables)
             if old is not None:
                 for name in old.tables:
-                    self._copy_rows(old.table(name), last_step)
+                    table = old.table(name)
+                    self._copy_rows(table, table.row_count() if rows is None else rows[name])
             self._file.flush()
             self._file.swmr_mode = True  # Before anybody can see it.
             _replace(self._draft, self._path)
@@ -134,20 +134,15 @@ class HDF5Writer:
         self._scalars = {name: self._file[name] for name in SCALARS}
         self._scalars["_ran"][()] = self._steps_run
 
-    def _copy_rows(self, source: HDF5TableReader, last_step: int | None) -> None:
-        """Copy committed rows up to a step into the table of the same name."""
-        count = source.row_count()
-        steps = source.steps(0, count)
-        if last_step is not None:
-            after = np.flatnonzero(steps > last_step)
-            count = int(after[0]) if after.size else count
+    def _copy_rows(self, source: HDF5TableReader, count: int) -> None:
+        """Copy the first rows of a table into the one of the same name."""
         block = max(1, COPY_BYTES // max(1, source.spec.row_bytes))
         table = self._tables[source.spec.name]
         for start in range(0, count, block):
             stop = min(start + block, count)
             # By name: the old table may have its columns in another order.
             columns = [source.read(name, start, stop) for name, _ in table.spec.stored_columns]
-            self._append(table, steps[start:stop], columns)
+            self._append(table, source.steps(start, stop), columns)
 
     def _append(self, table: Table, steps: Any, columns: Sequence[Any]) -> None:
         self._reserve(table.growth(len(steps)))
@@ -180,9 +175,5 @@ def _cut(text: str) -> bytes:
 def _replace(draft: Path, path: Path) -> None:
     """Put a file in the place of another, durably."""
     if path.exists():
-        descriptor = os.open(draft, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(draft)
     os.replace(draft, path)
