@@ -29,10 +29,16 @@ def test_lanes_that_have_converged_log_no_more():
 
 
 def test_an_implicit_derivative_keeps_what_the_solver_logged():
-    """A listener inside the derivative hears the solver alone."""
-    _, forward = spoolax.spool(cube_root)(8.0)
+    """A tap inside of it hears what a listener around it hears.
+
+    That is the solver, and what its derivative rule evaluates at the root.
+    """
+    _, solver = spoolax.spool(cube_root)(8.0)
+    _, around = spoolax.spool(jax.grad(cube_root))(8.0)
     streamed = []
     slope = jax.grad(spoolax.tap(cube_root, lambda logs: streamed.append(logs["x"])))(8.0)
     spoolax.flush()
     np.testing.assert_allclose(slope, 1 / 12, rtol=1e-4)
-    np.testing.assert_allclose(streamed, forward["x"], rtol=1e-5)
+    np.testing.assert_allclose(streamed, around["x"], rtol=1e-5)
+    np.testing.assert_allclose(streamed[: len(solver["x"])], solver["x"], rtol=1e-5)
+    np.testing.assert_allclose(streamed[len(solver["x"]) :], 2.0, rtol=1e-5)

@@ -35,6 +35,31 @@ def test_curves_are_drawn_of_any_numbers():
     assert history.curve()[1][-1] == 9
 
 
+def test_a_table_takes_batches_and_shows_the_same():
+    """Arrays as their means, lanes that log as the mean of those, and what is no number as text."""
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({"x": x, "pair": jnp.stack([x, 3 * x])}, step=2 * i)
+            jax.lax.cond(i % 2 == 0, lambda: spoolax.log({"even": x}) and None, lambda: None)
+            return x + 1, None
+
+        return jax.lax.scan(body, x, jnp.arange(50))[0]
+
+    shown = []
+    for every in (None, 1):  # Of all, in batches; of those that a frequency chooses, one by one.
+        with loggers.ConsoleLogger(every, file=Terminal()) as logger:
+            logger.tap(jax.vmap(f))(jnp.arange(3.0))
+            spoolax.flush()
+            many = logger.takes_many
+        shown.append({name: (one.curve(), one.count) for name, one in logger._values.items()})
+        shown.append((logger._at, logger._first))
+        assert many == (every is None)
+    assert shown[:2] == shown[2:]
+    assert set(shown[0]) == {"x (mean of 3)", "pair (mean of 6)", "even (mean of 3)"}
+    assert shown[0]["x (mean of 3)"][1] == 50
+
+
 def test_a_picture_is_drawn_anew_as_the_run_goes(tmp_path):
     path = tmp_path / "plot.png"
     with loggers.PlotLogger(path, ["a", "b"]) as logger:

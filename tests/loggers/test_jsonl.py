@@ -157,7 +157,7 @@ def test_loggers_that_keep_the_order_get_it_beside_others(tmp_path):
 def test_json_lines_go_on_after_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"_step": 0, "x": 1}\n{"_step": 1, "x"')
-    with loggers.JsonlLogger(path) as logger:
+    with loggers.JsonlLogger(path, mode="a") as logger:
         logger.log({"x": 2}, 2)
     assert [line["_step"] for line in loggers.read_jsonl(path)] == [0, 2]
 

@@ -84,7 +84,7 @@ def test_a_logger_may_wait_for_the_worker_in_its_own_log(tmp_path):
             told.append(f"{step} begins")
             if step < 0:
                 self.tap(five)()  # The worker has to deliver this to the same logger,
-            with loggers.JsonlLogger(tmp_path / f"{step}.jsonl") as one:
+            with loggers.JsonlLogger(tmp_path / f"{step}.jsonl", mode="a") as one:
                 one.log({"x": 1.0}, step)  # and at the end of this block, we wait for the worker.
             told.append(f"{step} ends")
 

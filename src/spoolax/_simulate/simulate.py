@@ -18,6 +18,7 @@ from .._jax.arrays import is_key, type_text
 from .._jax.primitives import Jaxpr
 from .._listen.interrupts import interruptible
 from .._listen.programs import trace_listening
+from .._log.primitive import around_here
 from .._weak_cache import WeakCache
 from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
@@ -60,6 +61,7 @@ def simulate(
     inner: int = 1,
     donate: bool = True,
     start_step: int = 0,
+    resume: Any = None,
     until: Callable[[SimState], Any] | None = None,
     check_every: int = 1,
 ) -> SimState:
@@ -87,6 +89,8 @@ def simulate(
             loop early.
         donate: Whether a step may overwrite the buffers of the previous state.
         start_step: The number of the first step, to resume a run.
+        resume: A `spoolax.run` that is open. The simulation goes on where that has a checkpoint,
+            if it was resumed, and keeps one once a minute and at the end.
         until: A function of the state that returns a scalar boolean. The run ends after the first
             step for which it is true, or after `n_steps`. It is compiled, and tested on the device.
         check_every: How many steps there are between two tests of `until`: it is tested when the
@@ -114,18 +118,22 @@ def simulate(
             f"but this one would have {max(end, warmup)}. Do several of them in one call of `step`."
         )
     _check_key(key)
+    if resume is not None:
+        state, next_step = resume.restored(state)
+        start_step, warmup = max(start_step, next_step), 0 if next_step else warmup
+        n_steps = max(0, end - start_step)
     logger = NullLogger() if logger is None else logger
     _check_logger(logger)
     state, traced = _initial_state(step, key, state)
     logged = logged_by(traced)
     takes_logs = bool(logged) and takes_entries(logger)
-    if logged and not (takes_logs or isinstance(logger, NullLogger)):
+    if logged and not (takes_logs or isinstance(logger, NullLogger) or around_here()):
         warn_of_no_taker(logged)
     if until is not None:
         _check_until(until, state)
     compiled = _compiled.get(step, donate, functools.partial(CompiledStep, donate))
     compiled = compiled if until is None else compiled.tested(until)
-    logger = _openable(logger)
+    logger = _openable(logger, *([] if resume is None else [resume.checkpoints()]))
     taking = Taking(logger.wants)
     # Rows would reach the logger after what later steps log, and they might change how a state is
     # spread over devices.
@@ -166,6 +174,8 @@ def simulate(
             now.step = start_step
             ended = _produce(now, end, logger, drive)
             what = f"Interrupted after {now.step - start_step} of {n_steps} steps."
+            if resume is not None and now.step > start_step:
+                resume.checkpoint(now.state, now.step - 1)
     if asked():
         notes = ["What was logged is complete.", *getattr(ended, "__notes__", ())]
         warnings.warn("\n".join([what, *notes]), InterruptedWarning, stacklevel=2)
@@ -252,11 +262,11 @@ def _is_on_one_device(state: Any) -> bool:
     return all(len(x.devices()) == 1 for x in jax.tree.leaves(state))
 
 
-def _openable(logger: Any) -> Logger[Any]:
-    """A logger that opens this one, unless it is open. Its failures do not end the run."""
+def _openable(logger: Any, *more: Logger[Any]) -> Logger[Any]:
+    """A logger that opens these, unless they are open. Their failures do not end the run."""
     if isinstance(logger, Logger) and logger.is_open:
         logger = AlreadyOpen(logger)
-    return CompositeLogger(logger)
+    return CompositeLogger(logger, *more)
 
 
 @contextlib.contextmanager

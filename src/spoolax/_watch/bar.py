@@ -1,4 +1,4 @@
-"""A progress bar: tqdm in a terminal or notebook, and lines of text elsewhere.
+"""A progress bar: tqdm in a terminal, HTML in a notebook, and lines of text elsewhere.
 
 Only one thing can redraw a terminal. While a live display is there, bars are part of what it draws.
 """
@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any, Protocol, TextIO
 
 from .._extras import load
+from .._show import html
+from .._show.notebook import Page, in_notebook
 
 LINE_EVERY = 10.0  # Seconds between lines, where there is no bar.
 UPDATE_EVERY = 0.1  # Seconds between updates of a bar.
@@ -45,16 +47,16 @@ class Bar:
         leave: bool = True,
         form: str | None = None,
     ) -> None:
-        self._tqdm = load("tqdm.auto", "A progress bar", "progress").tqdm
+        self._tqdm = load("tqdm", "A progress bar", "progress").tqdm
         self._given, self._position, self.leave = file, position, leave
-        in_notebook = any(c.__name__ == "tqdm_notebook" for c in self._tqdm.__mro__)
-        self._notebook = file is None and in_notebook
+        # That of tqdm is a widget, of which a saved notebook shows nothing.
+        self._page = Page() if file is None and in_notebook() else None
         self._about: dict[str, Any] = {"total": total, "bar_format": form}
         self._description = description
         self._begun, self._printed = time.monotonic(), 0.0
         self._done, self._postfix = 0.0, ""
         self._bar: Any = None
-        self._live = self._notebook or self.file.isatty()
+        self._live = self._page is not None or self.file.isatty()
         screen.add(self)
 
     @property
@@ -69,11 +71,13 @@ class Bar:
 
     def draw(self) -> None:
         """Show the bar by itself, if there is something to show it in."""
-        if self._live:
+        if self._page is not None:
+            self._show_page()
+        elif self._live:
             self._bar = self._tqdm(
                 desc=self._description or None,
                 position=self._position,
-                file=None if self._notebook else self.file,
+                file=self.file,
                 leave=self.leave,
                 dynamic_ncols=True,
                 mininterval=0,
@@ -97,6 +101,8 @@ class Bar:
             bar.n = done
             bar.set_postfix_str(self._postfix, refresh=False)
             bar.refresh()
+        elif self._page is not None:
+            self._show_page()
         elif not self._live and (time.monotonic() - max(self._printed, self._begun) >= LINE_EVERY):
             self._print()
 
@@ -111,6 +117,8 @@ class Bar:
         """Remove the bar without a trace."""
         screen.remove(self)
         self.erase()
+        if self._page is not None:
+            self._page.show_html("")
 
     def finish(self) -> None:
         """Show that all is done, whatever was the last that was heard, and leave it there."""
@@ -124,10 +132,21 @@ class Bar:
         display = screen.remove(self)
         if self._bar is not None:
             self._bar.close()
+        elif self._page is not None:
+            self._page.show_html("") if not self.leave else self._show_page()
         elif display is not None and self.leave:
             display.print_above(self.line(80))
         elif not self._live:
             self._print()
+
+    def _show_page(self) -> None:
+        """Show the bar in a notebook."""
+        assert self._page is not None
+        total = self._about["total"]
+        bar = html.bar(self._done / total) if total else ""
+        words = self.line(60).strip()
+        about = words.rpartition("|")[2].strip() if total else words.partition(":")[2].strip()
+        self._page.show_html(html.titled(self._description, about or words, bar))
 
     def line(self, width: int) -> str:
         """The bar as text."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._extras import load
-from ..errors import LogValueError
+from ..errors import LogFileError, LogValueError
 from ._curve_fit import curve_fit
 from ._data.table import read_columns
 from ._model.expression import Expression
@@ -103,4 +103,7 @@ def _plot(
     below.set_xlabel(x)
     for axes in (above, below):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    try:
+        figure.savefig(path, dpi=120)
+    except OSError as error:
+        raise LogFileError(f"Cannot write {str(path)!r}: {error.strerror}.") from error

@@ -8,6 +8,8 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from .._show import html
+from .._show.curves import svg_curve
 from ..errors import LogValueError
 from ._covariance import covariance_of, regular_covariance_of, warn_of_covariance
 from ._model.parameters import Parameters, Structure
@@ -118,8 +120,21 @@ class Fit(TupleWithAttributes):
             f"  {name:<{width}}  {value:<14.8g}  +- {error:.4g}"
             for name, value, error in zip(self.names, self.x, self.perr, strict=True)
         ]
+        return "\n".join([head, *rows, self._quality()])
+
+    def _quality(self) -> str:
         fits = "" if np.isnan(self.rsquared) else f", R^2 {self.rsquared:.6g}"
-        return "\n".join([head, *rows, f"cost {self.cost:.6g}{fits}"])
+        return f"cost {self.cost:.6g}{fits}"
+
+    def _repr_html_(self) -> str:
+        values = zip(self.names, self.x, self.perr, strict=True)
+        rows = [[name, f"{value:.8g}", f"± {error:.3g}"] for name, value, error in values]
+        about = f"{self.points} {self.counted}, {self.nit} iterations: {self.message}"
+        table = html.table(rows, ["parameter", "value", "error"], numbers=(1, 2))
+        history = getattr(self, "history", None)
+        costs = [] if history is None else np.asarray(history["cost"]).tolist()
+        curve = f"<div>cost {svg_curve(costs)} {self._quality()}</div>" if costs else ""
+        return html.titled("Fit", about, table + (curve or f"<div>{self._quality()}</div>"))
 
 
 class BatchFit(TupleWithAttributes):
@@ -168,6 +183,17 @@ class BatchFit(TupleWithAttributes):
             f"BatchFit: {len(self.x)} fits of {points} points and {len(self.names)} parameters, "
             f"{int(np.sum(self.success))} converged, at most {int(np.max(self.nfev))} evaluations"
         )
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, values, errors in zip(self.names, self.x.T, self.perr.T, strict=True):
+            good = values[np.isfinite(values)]
+            middle, error = (np.median(x) if x.size else np.nan for x in (good, errors))
+            curve = html.Markup(svg_curve(np.asarray(values, float).tolist()))
+            rows.append([name, f"{middle:.6g}", f"± {error:.3g}", curve])
+        header = ["parameter", "median", "median error", "fit by fit"]
+        _, _, about = repr(self).partition(": ")
+        return html.titled("BatchFit", about, html.table(rows, header, numbers=(1, 2)))
 
 
 def fit_result(

@@ -39,6 +39,8 @@ class CheckLogger(Logger[Any]):
         At step 4, `energy_is_bounded` does not hold: energy=16
     """
 
+    processes = "all"  # What is checked in a Python loop is the same on all of them.
+
     def __init__(
         self,
         predicate: Callable[[Any], Any],
@@ -63,7 +65,7 @@ class CheckLogger(Logger[Any]):
 
     def wants(self, step: int) -> bool:
         """Say whether `every` includes the step."""
-        return self._schedule.due(step)
+        return self._schedule.wanted(step)
 
     def _holds(self, state: Any) -> bool:
         verdict = np.asarray(self._predicate(state))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ class CompositeLogger(Logger[Any]):
     """
 
     concurrent = True
+    processes = "all"  # Those that it passes everything on to decide.
 
     def __init__(self, *loggers: Any) -> None:
         for one in loggers:
@@ -113,12 +114,7 @@ class CompositeLogger(Logger[Any]):
 
     def fork(self, run: RunInfo) -> CompositeLogger:
         """Combine the loggers of a run."""
-        return CompositeLogger(
-            *(
-                one.fork(run) if isinstance(one, Logger) else AlreadyOpen(one)
-                for one in self.loggers
-            )
-        )
+        return CompositeLogger(*forks(self.loggers, run))
 
     @property
     def takes_many(self) -> bool:
@@ -134,6 +130,11 @@ class CompositeLogger(Logger[Any]):
                 stop = stop or request
         if stop is not None:
             raise stop
+
+
+def forks(loggers: Iterable[Any], run: RunInfo) -> list[Any]:
+    """The loggers of a run of `init`, given those of all runs."""
+    return [one.fork(run) if isinstance(one, Logger) else AlreadyOpen(one) for one in loggers]
 
 
 def _attempt(sink: Sink, act: Callable[[Any], Any], what: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import math
 import re
 import threading
@@ -13,15 +12,24 @@ from typing import Any, TextIO
 import numpy as np
 
 from .._extras import load
+from .._logdict.logdict import LogDict
+from .._processes import Processes
+from .._rows import overrides
+from .._show import html
+from .._show.curves import sparkline, svg_curve
+from .._show.notebook import Page, in_notebook
+from .._show.words import duration, number
+from .._tap.host import host
 from .._watch.bar import screen
 from ._history import History
+from ._protocol.entries import entries_of
 from ._protocol.frequency import EverySeconds, Frequency, Schedule, is_beside_states
-from ._protocol.record import Record, scalar
+from ._protocol.record import Record, make_record, read, scalar
 from ._protocol.runs import RunInfo
+from ._protocol.steps import steps_of
 from ._protocol.wrappers import PrefixedLogger
 from ._protocol.writer import Viewer, WritingLogger
 
-BARS = "▁▂▃▄▅▆▇█"
 POINTS = 64  # Points of a curve.
 SHORTEST, LONGEST = 8, 32  # Columns of the terminal for a curve.
 # Columns of the table and their widths, which do not depend on the numbers, or it would jump about.
@@ -29,7 +37,7 @@ SHORTEST, LONGEST = 8, 32  # Columns of the terminal for a curve.
 COLUMNS = {"now": 11, "change": 8, "lowest": 10, "highest": 10}
 NARROW = 24
 GAP = 3  # Between two columns.
-WIDE = 30  # A curve that spans more than this factor is drawn on a logarithmic scale.
+PAGE_EVERY = 0.25  # Seconds between updates in a notebook.
 LINE_EVERY = 1.0  # Seconds between lines, if the output is not a terminal and `every` is not given.
 
 
@@ -40,9 +48,10 @@ class ConsoleLogger(WritingLogger):
     meanwhile are shown below the table, which leaves out columns where the terminal is narrow.
 
     The curve covers the whole run, on a logarithmic scale if the value spans more than a factor of
-    30; the change is since the last point of the curve. Arrays are shown as their mean. If the
-    output is not a terminal, it prints lines instead, at most one per second or as `every` says, so
-    that logs of batch jobs stay readable. Needs rich (the extra `console`).
+    30; the change is since the last point of the curve. Arrays are shown as their mean. In a
+    notebook, the table is HTML, and stays in the output of the cell. If the output is neither that
+    nor a terminal, it prints lines instead, at most one per second or as `every` says, so that logs
+    of batch jobs stay readable. Needs rich (the extra `console`).
 
     Args:
         every: A number of steps, or a frequency.
@@ -51,6 +60,7 @@ class ConsoleLogger(WritingLogger):
         total: The number of steps of the run, to show how many of them are done, and how long the
             rest will take.
         file: Where to print, by default standard output.
+        processes: Of several processes, whether the "first" writes, or "each".
 
     Examples:
         >>> with ConsoleLogger(every=10) as logger:
@@ -69,10 +79,12 @@ class ConsoleLogger(WritingLogger):
         title: str = "",
         total: int | None = None,
         file: TextIO | None = None,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
         self._title, self._total, self._file = title, total, file
         self._lines = Schedule(EverySeconds(LINE_EVERY) if every is None else None)
+        self._all_count = every is None  # In a table, or in lines of now and then.
         self._unprinted: dict[tuple[str, ...], Record] = {}
         self._values: dict[str, History] = {}
         self._others: dict[str, str] = {}  # What is not a number.
@@ -93,9 +105,11 @@ class ConsoleLogger(WritingLogger):
             for name in ("box", "console", "live", "progress_bar", "table", "text")
         }
         self._console = self._rich["console"].Console(file=self._file)
-        self._live = None
-        self._begun = time.monotonic()
-        if self._console.is_terminal:
+        self._live, self._page = None, Page() if self._file is None and in_notebook() else None
+        self._begun, self._shown = time.monotonic(), 0.0
+        if self._page is not None:
+            self._show_page()
+        elif self._console.is_terminal:
             self._live = self._rich["live"].Live(
                 console=self._console, get_renderable=self._draw, refresh_per_second=8
             )
@@ -125,7 +139,7 @@ class ConsoleLogger(WritingLogger):
 
     def write(self, record: Record) -> None:
         """Add a record to the table, or print it."""
-        if self._live is None:
+        if self._live is None and self._page is None:
             keys = tuple(record.values)
             if self._lines.take(record.step, keys):
                 self._unprinted.pop(keys, None)
@@ -135,20 +149,77 @@ class ConsoleLogger(WritingLogger):
             return
         with self._guard:
             for name, value in record.values.items():
-                number = scalar(value, record.valid.get(name))
-                if number is None:
-                    self._others[name] = str(value)
-                    continue
-                size = np.size(value)
-                label = f"{name} (mean of {size})" if size > 1 else name
-                self._values.setdefault(label, History(POINTS)).add(record.step, number)
+                self._add(name, value, [record.step], [scalar(value, record.valid.get(name))])
             self._pace.append((time.monotonic(), record.step))
+        self._show_page_if_due()
+
+    def log_many(self, logs: LogDict) -> None:
+        """Add many entries to the table at once."""
+        if not (self.takes_many and host.delivers_to(self._sink)):
+            super().log_many(logs)
+            return
+        steps = steps_of(logs, self._counts).tolist()
+        if not is_beside_states(logs):
+            self._first = steps[0] if self._first is None else self._first
+            self._at = max(self._at, *steps)
+        if self._live is None and self._page is None:
+            *_, last = entries_of(logs.slice[-1:])  # All have come at once; this is how it is now.
+            self.write(make_record(last, read(self._view.of(last)), step=steps[-1]))
+            return
+        batch = make_record(logs, read(self._view.of(logs)), step=-1)
+        with self._guard:
+            for name, values in batch.values.items():
+                valid = batch.valid.get(name)
+                masks = [None] * len(steps) if valid is None else valid
+                points = [scalar(x, mask) for x, mask in zip(values, masks, strict=True)]
+                self._add(name, values[-1], steps, points)
+            self._pace.append((time.monotonic(), steps[-1]))
+        self._show_page_if_due()
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether it takes entries in batches: if `every` does not say which of them count."""
+        as_they_are = not overrides(self, ConsoleLogger, ["write"]) and not self._view.is_chosen
+        return self.is_open and as_they_are and self._schedule.is_always and self._all_count
+
+    def _add(self, name: str, latest: Any, steps: list[int], points: list[float | None]) -> None:
+        """Add points to the curve of a value."""
+        if points[-1] is None:
+            self._others[name] = str(latest)
+            return
+        size = np.size(latest)
+        label = f"{name} (mean of {size})" if size > 1 else name
+        history = self._values.setdefault(label, History(POINTS))
+        for step, point in zip(steps, points, strict=True):
+            if point is not None:
+                history.add(step, point)
+
+    def _show_page_if_due(self) -> None:
+        if self._page is not None and time.monotonic() - self._shown >= PAGE_EVERY:
+            self._show_page()
+
+    def _show_page(self) -> None:
+        """Show the table in a notebook."""
+        assert self._page is not None
+        status, fraction = self._progress()
+        bar = "" if fraction is None else html.bar(fraction)
+        rows = [
+            [name, *_cells(history), html.Markup(svg_curve(history.curve()[1]))]
+            for name, history in self._values.items()
+        ]
+        rows += [[name, value, "", "", "", ""] for name, value in self._others.items()]
+        header = ["", *COLUMNS, "course"] if rows else []
+        table = html.table(rows, header, numbers=(1, 2, 3, 4)) if rows else ""
+        self._page.show_html(html.titled(self._title, status, bar + table))
+        self._shown = time.monotonic()
 
     def close(self, error: BaseException | None) -> None:
         """Show the last values."""
         if self._live is not None:
             with screen.closing(self):
                 self._live.__exit__(None, None, None)
+        if self._page is not None:
+            self._show_page()
         for record in self._unprinted.values():
             self._print(record)
 
@@ -191,24 +262,28 @@ class ConsoleLogger(WritingLogger):
             points = self._values[name].curve()[1] if name in self._values else []
             style = "bold red" if now in ("nan", "inf", "-inf") else "bold"
             cells = [text(now, style=style), *others[: len(columns) - 1]]
-            table.add_row(text(_folded(name, names)), *cells, sparkline(_squeezed(points, course)))
+            table.add_row(text(_folded(name, names)), *cells, sparkline(points, course))
         return table
 
     def _status(self) -> Any:
+        """How far the run is."""
+        return self._line(*self._progress())
+
+    def _progress(self) -> tuple[str, float | None]:
         """How far the run is, how long that took, and how long the rest will take."""
-        elapsed = _duration(time.monotonic() - self._begun)
+        elapsed = duration(time.monotonic() - self._begun)
         if not self._pace:
-            return self._line(f"compiling, or in the first step ... {elapsed}")
+            return f"compiling, or in the first step ... {elapsed}", None
         (then, first), (now, step) = self._pace[0], self._pace[-1]
         pace = (step - first) / (now - then) if now > then and step > first else 0.0
         speed = f"   {pace:.3g} steps/s" if pace else ""
         if not self._total:
-            return self._line(f"step {self._at}   {elapsed}{speed}")
+            return f"step {self._at}   {elapsed}{speed}", None
         done = min(self._done(), self._total)
         left = (self._total - done) / pace if pace else 0.0
-        rest = f", {_duration(left)} left" if left else ""
+        rest = f", {duration(left)} left" if left else ""
         text = f"{done / self._total:4.0%}   {done} of {self._total} steps   {elapsed}{rest}{speed}"
-        return self._line(text, done / self._total)
+        return text, done / self._total
 
     def _line(self, status: str, fraction: float | None = None) -> Any:
         line = self._rich["table"].Table.grid(padding=(0, 2))
@@ -232,10 +307,10 @@ def _cells(history: History) -> list[str]:
     change = history.latest - before
     known = history.lowest <= history.highest
     return [
-        _number(history.latest, 5),
-        "" if math.isnan(before) else f"{'+' if change >= 0 else ''}{_number(change, 2)}",
-        _number(history.lowest, 4) if known else "",
-        _number(history.highest, 4) if known else "",
+        number(history.latest, 5),
+        "" if math.isnan(before) else f"{'+' if change >= 0 else ''}{number(change, 2)}",
+        number(history.lowest, 4) if known else "",
+        number(history.highest, 4) if known else "",
     ]
 
 
@@ -249,41 +324,3 @@ def _folded(name: str, width: int) -> str:
         while len(lines[-1]) > width:
             lines[-1:] = lines[-1][:width], f"  {lines[-1][width:]}"
     return "\n".join(lines)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
-
-
-def _number(x: float, digits: int) -> str:
-    is_whole = abs(x) < 1e9 and x == int(x)
-    return str(int(x)) if is_whole else f"{x:.{digits}g}"
-
-
-def _squeezed(values: list[float], most: int) -> list[float]:
-    """As many values as there is room for, each the mean of neighbours."""
-    most = min(most, len(values)) or 1
-    edges = [round(i * len(values) / most) for i in range(most + 1)]
-    parts = [values[a:b] for a, b in itertools.pairwise(edges)]
-    return [sum(part) / len(part) for part in parts if part]
-
-
-def sparkline(values: list[float]) -> str:
-    """Draw numbers as a line of bars; NaN and infinities are dots."""
-    finite = [value for value in values if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
-    if low > 0 and high > WIDE * low:  # A linear scale would show nothing but the start.
-        return sparkline([math.log(x) if math.isfinite(x) else x for x in values])
-    if math.isinf(high - low):
-        return sparkline([value / 4 for value in values])
-    most = len(BARS) - 1
-    return "".join(
-        BARS[round((x - low) / (high - low) * most) if high > low else 0]
-        if math.isfinite(x)
-        else "·"
-        for x in values
-    )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from .._logdict.logdict import LogDict
+from .._processes import Processes
 from .._rows import Rows, overrides
 from .._tap.host import host
-from ..errors import LogFileError, LogValueError
-from ._protocol.as_json import as_json, as_json_lines, from_json
+from ._protocol.as_json import as_json, as_json_lines
 from ._protocol.frequency import Frequency
-from ._protocol.paths import StrPath, run_path, writable
+from ._protocol.paths import StrPath, check_free, check_mode, run_path, writable
 from ._protocol.record import Record, make_record, read
 from ._protocol.runs import RunInfo
 from ._protocol.steps import steps_of
@@ -29,12 +26,14 @@ class JsonlLogger(WritingLogger):
 
     Args:
         path: The file. Its directory is made if needed.
-        mode: "a" appends to an existing file, "w" replaces it, "x" refuses it.
+        mode: "x" refuses a file that exists, "w" replaces it, "a" appends to it.
         view: Takes what to write out of the state.
         every: A number of steps, or a frequency.
+        processes: Of several processes, whether the "first" writes, or "each a file of its own".
 
     Examples:
         >>> import tempfile
+        >>> from spoolax.loggers import read_jsonl
         >>> path = tempfile.mkdtemp() + "/log.jsonl"
         >>> with JsonlLogger(path) as logger:
         ...     for i in range(2):
@@ -48,28 +47,21 @@ class JsonlLogger(WritingLogger):
     def __init__(
         self,
         path: StrPath,
-        mode: str = "a",
+        mode: str = "x",
         *,
         view: Viewer = None,
         every: Frequency | int | None = None,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
-        if mode not in ("a", "w", "x"):
-            raise LogValueError(
-                f"`mode={mode!r}` is not known: use 'a' to append to an existing file, 'w' to "
-                "replace it, or 'x' to refuse it."
-            )
+        super().__init__(view=view, every=every, processes=processes)
+        check_mode(mode, "xwa")
         self.path, self._mode = Path(path), mode
         self._written, self._forked = 0, False
 
     def open(self) -> None:
         """Open the file."""
         self.path = writable(self.path, "JsonlLogger")
-        if self._mode == "x" and self.path.exists():
-            raise LogFileError(
-                f"{str(self.path)!r} exists, and `mode='x'` refuses existing files. Choose another "
-                "name, or `mode='a'` to append to it, or `mode='w'` to replace it."
-            )
+        check_free(self.path, self._mode, "xwa")
         torn = self._mode == "a" and _ends_mid_line(self.path)
         self._file = open(self.path, self._mode, encoding="utf-8")  # noqa: SIM115
         if torn:  # By a crash. The next line must not be lost with it.
@@ -126,22 +118,3 @@ def _ends_mid_line(path: Path) -> bool:
     with open(path, "rb") as file:
         file.seek(-1, 2)
         return file.read() != b"\n"
-
-
-def read_jsonl(path: StrPath) -> Iterator[dict[str, Any]]:
-    """Yield the entries that a `JsonlLogger` wrote, without lines cut off by a crash.
-
-    Examples:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/log.jsonl"
-        >>> with open(path, "w") as file:
-        ...     _ = file.write('{"_step": 0, "loss": "NaN"}' + chr(10) + '{"_step": 1, "lo')
-        >>> list(read_jsonl(path))
-        [{'_step': 0, 'loss': nan}]
-    """
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield from_json(line)
-            except json.JSONDecodeError:
-                continue

@@ -16,6 +16,7 @@ class NullLogger(Logger[Any]):
     """
 
     concurrent = True
+    processes = "all"
 
     def log(self, state: Any, step: int) -> None:
         """Do nothing."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from .._extras import load
 from .._logdict.logdict import matches
+from .._processes import Processes
+from .._show.notebook import Page, in_notebook
+from .._show.pictures import as_png, write_picture
 from .._tap.sinks import reports
 from ..errors import LogTypeError
 from ._history import History
 from ._protocol.frequency import Frequency
-from ._protocol.paths import StrPath, run_path, writable
+from ._protocol.paths import StrPath, check_free, check_mode, run_path, writable
 from ._protocol.record import Record, scalar
 from ._protocol.runs import RunInfo
 from ._protocol.writer import Viewer, WritingLogger
@@ -28,15 +30,18 @@ class PlotLogger(WritingLogger):
     """Draws the values of some keys against the step, into a PNG or SVG file.
 
     The file is redrawn during the run, which takes at most a tenth of the time, and once more at
-    the end. It is replaced atomically, so a viewer never sees half a file. Arrays are drawn as
-    their mean. Needs matplotlib (the extra `plot`).
+    the end. It is replaced atomically, so a viewer never sees half a file. In a notebook, it is
+    shown in the output of the cell as well. Arrays are drawn as their mean. Needs matplotlib (the
+    extra `plot`).
 
     Args:
         path: The file. Its suffix is the format.
+        mode: "x" refuses a file that exists, "w" replaces it.
         keys: What to draw, as names or glob patterns. By default everything.
         every: Which steps to draw: a number of steps, or a frequency.
         view: Takes what to draw out of the state.
         log_scale: Whether the vertical axes are logarithmic.
+        processes: Of several processes, whether the "first" writes, or "each a file of its own".
 
     Examples:
         >>> import tempfile
@@ -54,11 +59,15 @@ class PlotLogger(WritingLogger):
         path: StrPath,
         keys: str | tuple[str, ...] | list[str] | None = None,
         every: Frequency | int | None = None,
+        mode: str = "x",
         *,
         view: Viewer = None,
         log_scale: bool = False,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
+        check_mode(mode)
+        self._mode = mode
         if isinstance(keys, str):
             keys = (keys,)
         elif keys is not None and not isinstance(keys, (tuple, list)):
@@ -71,7 +80,9 @@ class PlotLogger(WritingLogger):
     def open(self) -> None:
         """Import matplotlib before the run begins, and check that the file can be written."""
         self._figures = load("matplotlib.figure", "PlotLogger", "plot")
+        self._page = Page() if in_notebook() else None
         self.path = writable(self.path, "PlotLogger")
+        check_free(self.path, self._mode)
         known = load("matplotlib.backend_bases", "PlotLogger", "plot")
         kinds = known.FigureCanvasBase.get_supported_filetypes()
         if self.path.suffix[1:].lower() not in kinds:
@@ -123,10 +134,9 @@ class PlotLogger(WritingLogger):
         for axis, (name, curve) in zip(axes, curves.items(), strict=True):
             self._draw_curve(axis, name, curve)
         axes[-1].set_xlabel("step")
-        # A viewer sees either the old or the new file, and nothing in between.
-        draft = self.path.with_name(f".{self.path.stem}.draft{self.path.suffix}")
-        figure.savefig(draft, dpi=110)
-        os.replace(draft, self.path)
+        write_picture(figure, self.path)
+        if self._page is not None:
+            self._page.show_png(as_png(figure))
         self._drawn = time.monotonic()
         self._cost = self._drawn - begun
 

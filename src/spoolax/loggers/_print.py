@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+from .._processes import Processes
 from .._watch.bar import print_above_bars
 from ._protocol.frequency import Frequency
 from ._protocol.record import Record
@@ -20,6 +21,7 @@ class PrintLogger(WritingLogger):
         every: A number of steps, or a frequency.
         view: Takes what to print out of the state.
         file: Where to print, by default standard output.
+        processes: Of several processes, whether the "first" writes, or "each".
 
     Examples:
         >>> with PrintLogger(every=100) as logger:
@@ -36,8 +38,9 @@ class PrintLogger(WritingLogger):
         *,
         view: Viewer = None,
         file: TextIO | None = None,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
         self._file = file
 
     def write(self, record: Record) -> None:

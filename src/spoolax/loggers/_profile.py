@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import jax
 
+from .._processes import Processes, checked_processes
 from .._tap.sinks import reports
 from ..errors import LogValueError
 from ._protocol.logger import Logger
@@ -31,6 +32,7 @@ class ProfileLogger(Logger[Any]):
         start_step: The first step to profile.
         end_step: The last one.
         first_step: The number of the first step of the run, if that is not 0.
+        processes: Of several processes, whether the "first" is profiled, or "each".
 
     Examples:
         >>> import jax, tempfile
@@ -45,8 +47,15 @@ class ProfileLogger(Logger[Any]):
     """
 
     def __init__(
-        self, log_dir: StrPath, start_step: int, end_step: int, *, first_step: int = 0
+        self,
+        log_dir: StrPath,
+        start_step: int,
+        end_step: int,
+        *,
+        first_step: int = 0,
+        processes: Processes = "first",
     ) -> None:
+        self.processes = checked_processes(processes)
         if not 0 <= start_step <= end_step:
             raise LogValueError(
                 f"There are no steps from {start_step} to {end_step}, so the profile would be "

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from .._processes import Processes
 from ..errors import LogValueError
 from ._protocol.frequency import Frequency
 from ._protocol.record import Record
@@ -25,6 +26,7 @@ class PythonLogger(WritingLogger):
         extra: More attributes for every record.
         view: Takes what to log out of the state.
         every: A number of steps, or a frequency.
+        processes: Of several processes, whether the "first" writes, or "each".
 
     Examples:
         >>> import logging, sys
@@ -49,8 +51,9 @@ class PythonLogger(WritingLogger):
         extra: dict[str, Any] | None = None,
         view: Viewer = None,
         every: Frequency | int | None = None,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         fixed = None if callable(level) else _number(level)
         self._level = level if callable(level) else lambda values: fixed

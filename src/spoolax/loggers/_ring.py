@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from pathlib import Path
 
+from .._processes import Processes
 from ..errors import LogValueError
 from ._protocol.as_json import as_json
 from ._protocol.frequency import Frequency
@@ -25,6 +26,7 @@ class RingBufferLogger(WritingLogger):
         path: The file to write when the run raises. An existing file is replaced.
         view: Takes what to keep out of the state.
         every: A number of steps, or a frequency.
+        processes: Of several processes, whether the "first" writes, or "each".
 
     Examples:
         >>> with RingBufferLogger(2) as logger:
@@ -41,8 +43,9 @@ class RingBufferLogger(WritingLogger):
         *,
         view: Viewer = None,
         every: Frequency | int | None = None,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
         if not isinstance(k, int) or k < 1:
             raise LogValueError(f"`k` must be a positive number of entries to keep, not {k!r}.")
         self._records: collections.deque[Record] = collections.deque(maxlen=k)

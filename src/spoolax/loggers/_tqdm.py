@@ -9,6 +9,8 @@ from typing import Any, Self, TextIO
 
 import jax
 
+from .._jax import processes
+from .._processes import Processes, checked_processes
 from .._tap.host import host
 from .._tap.sinks import Sink
 from .._watch.bar import UPDATE_EVERY, Bar
@@ -33,6 +35,7 @@ class TqdmLogger(Logger[Any]):
         postfix: A function of the state that returns a dictionary of numbers.
         description: What to write in front of the bar.
         file: Where to print, by default standard error.
+        processes: Of several processes, whether the "first" shows a bar, or "each".
 
     Examples:
         >>> import sys
@@ -51,7 +54,9 @@ class TqdmLogger(Logger[Any]):
         *,
         description: str = "",
         file: TextIO | None = None,
+        processes: Processes = "first",
     ) -> None:
+        self.processes = checked_processes(processes)
         if num_steps is not None and (not isinstance(num_steps, int) or num_steps < 0):
             raise LogValueError(f"`num_steps` must be a number of steps, not {num_steps!r}.")
         self._total = num_steps
@@ -73,7 +78,7 @@ class TqdmLogger(Logger[Any]):
         if not self._counts_as_step(state):
             return
         self._count += 1
-        if self._count == self._total or self.wants(step):
+        if self._count == self._total or self.wants(step) or self._is_due():
             self._shown, self._unshown = time.monotonic(), None
             copies = self._copied_postfix(state)
             about = (copies.nbytes, copies.waits) if copies else ()
@@ -98,11 +103,18 @@ class TqdmLogger(Logger[Any]):
         if self._first is None:
             self._first = step  # A run that is resumed does not begin with 0.
         is_last = self._total in (step + 1, step + 1 - self._first)
-        return is_last or time.monotonic() - self._shown >= UPDATE_EVERY
+        return is_last or (processes.count() == 1 and self._is_due())
+
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._shown >= UPDATE_EVERY
 
     def skipped(self, steps: int) -> None:
         """Advance the bar by steps whose state is not needed."""
         self._count += steps
+        if not self.is_silent and processes.count() > 1 and self._is_due():
+            # It asks for no state: processes would have to agree on that.
+            self._shown = time.monotonic()
+            host.post(self._sink, (self._count, None))
 
     def fork(self, run: RunInfo) -> TqdmLogger:
         """Each run has its own bar, one below the other."""
@@ -118,7 +130,7 @@ class TqdmLogger(Logger[Any]):
         if self._postfix is None:
             return None
         try:
-            return self._postfix.copies(state)
+            return self._postfix.copies(state, alike=False)
         except Exception as error:  # The bar goes on without a postfix.
             error.add_note("This was raised by the `postfix` of a TqdmLogger.")
             self._sink.fail(error)

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+from .._processes import Processes
 from .._tap.sinks import reports
 from .._threads import start_thread
 from ..errors import LogValueError, WebhookError
@@ -44,6 +45,7 @@ class WebhookLogger(WritingLogger):
         retries: How often to try again.
         view: Takes what to send out of the state.
         every: A number of steps, or a frequency.
+        processes: Of several processes, whether the "first" writes, or "each".
 
     Examples:
         >>> def diverged(values):
@@ -62,8 +64,9 @@ class WebhookLogger(WritingLogger):
         retries: int = 3,
         view: Viewer = None,
         every: Frequency | int | None = None,
+        processes: Processes = "first",
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
         if not callable(when) and when not in ("end", "failure", "always"):
             raise LogValueError(
                 f"`when={when!r}` is not known: use 'end', 'failure', 'always', or a function of "

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..._listen.drivers import wrapped
 from ..._logdict.logdict import LogDict, from_series, joined
+from ..._tap.blocks import hears_everything
 from ..._tap.host import flush
 from ..._tap.tap import tap
 from ...errors import LogTypeError, LogValueError, MixedKeyError, StopRun
@@ -39,7 +40,7 @@ class Listeners:
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return a program with all listeners around it; it may be called several times."""
-        if self._logger is not None:
+        if self._logger is not None and not hears_everything(self._logger):
             run = self._logger.tap(run, keep_logs=True)
         if self._callbacks:  # All in one `tap`, or each fit would be a new function to it.
             only_kept = self._callbacks == [self._kept.append]

@@ -19,7 +19,6 @@ from .record import Record
 # Making an encoder takes as long as using it.
 encode = json.JSONEncoder(allow_nan=False, default=str).encode
 PLAIN = (np.float32, np.float64, np.float16, np.integer, np.bool_)  # Python has these numbers.
-NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def as_json(record: Record) -> str:
@@ -50,25 +49,6 @@ def _with_contents(line: dict[str, Any], record: Record) -> dict[str, Any]:
                 name = f"_{name}"
             line[name] = _plain(value, mask)
     return line
-
-
-def finite_or_name(number: float) -> float | str:
-    """A number as JSON can hold it: NaN and infinities as strings."""
-    if isinstance(number, int) or math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def from_json(line: str) -> dict[str, Any]:
-    """Read a line that `as_json` wrote."""
-    return {name: number_of(value) for name, value in json.loads(line).items()}
-
-
-def number_of(value: Any) -> Any:
-    """Undo `finite_or_name`, also inside lists."""
-    if isinstance(value, list):
-        return [number_of(x) for x in value]
-    return NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
 def numpy_numbers(array: Any) -> Any:

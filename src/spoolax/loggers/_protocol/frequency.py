@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._jax import processes
 from ..._logdict.logdict import LogDict
 from ...errors import LogTypeError, LogValueError
 
@@ -178,9 +179,13 @@ def is_by_step(frequency: Frequency) -> bool:
 
     Frequencies of others may look at anything.
     """
+    return _consists_of(frequency, (EveryNStep, Steps, LogSpaced))
+
+
+def _consists_of(frequency: Frequency, kinds: tuple[type[Frequency], ...]) -> bool:
     if isinstance(frequency, (_Both, _Either)):
-        return is_by_step(frequency.one) and is_by_step(frequency.other)
-    return type(frequency) in (EveryNStep, Steps, LogSpaced)
+        return all(_consists_of(one, kinds) for one in (frequency.one, frequency.other))
+    return type(frequency) in kinds
 
 
 def as_frequency(given: Frequency | int | None) -> Frequency:
@@ -223,6 +228,18 @@ class Schedule:
     def is_by_step(self) -> bool:
         """Whether only its number decides whether a step is due."""
         return is_by_step(self.frequency)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether processes that are asked for the same steps say the same."""
+        return _consists_of(self.frequency, (EveryNStep, Steps, LogSpaced, Once))
+
+    def wanted(self, step: int) -> bool:
+        """Say whether to be asked at a step: always, if other processes might say otherwise.
+
+        They run the same programs, which must not depend on it.
+        """
+        return self.due(step) if self.is_alike or processes.count() == 1 else True
 
     def due(self, step: int, keys: Any = None) -> bool:
         """Say whether to act at a step."""

@@ -16,7 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..._jax import processes
 from ..._log.unheard import logger_closed, logger_opened
+from ..._processes import from_first, mark
 from ..._tap.host import host
 from ..._tap.sinks import failures, raise_all
 from ...errors import LoggerStateError, LogTypeError, StopRun
@@ -40,7 +42,7 @@ def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise LoggerStateError(misuse(self, "entered"))
         self._phase = "opening"
         try:
-            entered = enter(self)
+            entered = _opened(self, enter)
         except BaseException:
             self._phase = "closed"
             raise
@@ -49,6 +51,31 @@ def wrap_enter(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return self if entered is None else entered
 
     return wrapped
+
+
+def _opened(logger: Any, enter: Callable[[Any], Any]) -> Any:
+    """Open a logger; of several processes, on those on which it acts.
+
+    A run of `init` is opened by the worker, where the program that has asked for it calls the host.
+    """
+    if logger.processes != "first":
+        if logger.processes == "each" and processes.count() > 1 and not host.is_worker():
+            logger.named_apart(mark())
+        return enter(logger)
+    if host.is_worker():
+        return None if logger.is_silent else enter(logger)
+    entered: list[Any] = []
+
+    def open_here() -> Any:
+        entered.append(enter(logger))
+        return logger.tells()
+
+    is_here, told = from_first(logger.label, open_here)
+    if is_here:
+        return entered[0]
+    logger.is_silent = True
+    logger.hears(told)
+    return None
 
 
 def wrap_log(log: Callable[..., None]) -> Callable[..., None]:
@@ -63,7 +90,9 @@ def wrap_log(log: Callable[..., None]) -> Callable[..., None]:
             step = _checked_step(step)
         if self._phase != "open":
             raise LoggerStateError(misuse(self, "used"))
-        if self.concurrent:
+        if self.is_silent:
+            self.accompany(state, step)
+        elif self.concurrent:
             log(self, state, step)
         else:
             with self._log_lock:
@@ -157,7 +186,10 @@ def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
             if child.is_open:
                 attempt(child.__exit__, *about)
         self._phase = "closing"
-        attempt(leave, self, *about)  # Its result is ignored: no logger hides an error.
+        if self.is_silent:
+            attempt(self.dismissed)
+        else:
+            attempt(leave, self, *about)  # Its result is ignored: no logger hides an error.
         self._phase = "closed"
         raise_failures(self, error, errors + failures.take_of(self))
 

@@ -33,6 +33,7 @@ from .entries import entries_of, forget_runs, logged_together, split_by_run
 from .frequency import Frequency
 from .left_open import open_until_exit
 from .lifecycle import LoggerLock, misuse, wrap_enter, wrap_exit, wrap_log
+from .paths import as_path, marked
 from .runs import RUN_STEP, LoggerState, RunInfo, open_runs
 from .steps import Counts, step_of
 from .tapped import TappedByLogger, run_number
@@ -89,11 +90,16 @@ class Logger(Generic[LoopState]):
     # Whether batches of entries must not change the order of what different `log` calls have
     # logged. There are more of them then.
     keeps_order = False
+    # Of several processes of `jax.distributed`, which it acts on: the "first"; "each" by itself, so
+    # that what they write needs different names; or "all" of them alike, if it writes nothing.
+    processes: str = "first"
+    is_silent = False  # It was opened by another process, for this one as well.
 
     _ending: Ending | None = None
     # What has ended a run early whose driver leaves it to others to close the logger.
     cut_short: CutShort | None = None
 
+    path: Any  # Of what it writes, if that has one.
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     _phase: str  # "new", "opening", "open", "closing", "closed"
     _log_lock: LoggerLock
@@ -137,6 +143,40 @@ class Logger(Generic[LoopState]):
         trace: TracebackType | None,
     ) -> bool | None:
         return None
+
+    def named_apart(self, mark: str) -> None:
+        """Every process has one of these: put a mark of this one into the name of what it writes.
+
+        By default, into the name of the file at `path`, if there is such an attribute.
+        """
+        path = getattr(self, "path", None)
+        if path is not None and mark:
+            self.path = marked(path, mark)
+
+    @property
+    def label(self) -> str:
+        """What it is, and where it writes to: the same on all processes, and in messages."""
+        path = getattr(self, "path", None)
+        return type(self).__name__ if path is None else f"{type(self).__name__}({str(path)!r})"
+
+    def tells(self) -> Any:
+        """What the process that has opened it tells the others: by default, the path."""
+        path = getattr(self, "path", None)
+        return None if path is None else str(path)
+
+    def hears(self, told: Any) -> None:
+        """Take over what was told."""
+        if told is not None:
+            self.path = as_path(told)
+
+    def accompany(self, state: LoopState, step: int) -> None:
+        """Do what another process cannot do alone that logs this state.
+
+        By default nothing. A logger that reads arrays which span processes overrides it.
+        """
+
+    def dismissed(self) -> None:
+        """Finish what `accompany` has begun, at the end."""
 
     def log_many(self, logs: LogDict) -> None:
         """Log many entries at once: every value has a leading axis.
@@ -288,7 +328,7 @@ class Logger(Generic[LoopState]):
 
     def __call__(self, logs: LogDict) -> None:
         """Log what `spoolax.tap` hands to its callback, so that a logger can be the callback."""
-        if not logs:
+        if not logs or self.is_silent:
             return
         if self.run_step in logs.steps:
             parts = split_by_run(logs, self.run_step, lambda number: self._vmaps.get(number, 0))
@@ -355,7 +395,7 @@ class Logger(Generic[LoopState]):
                 f"{logs!r} (of type {type(logs).__name__})."
             )
         leaves, tree = jax.tree.flatten(LogDict(logs))
-        if not leaves:
+        if not leaves or (self.is_silent and tracing.trace_is_clean()):
             return
 
         def deliver(number: int, leaves: list[Any]) -> None:
@@ -412,7 +452,7 @@ class Logger(Generic[LoopState]):
         def open_run(info: RunInfo) -> None:
             run = self.fork(info)
             if run is not self:
-                run.within = self
+                run.within, run.is_silent = self, self.is_silent
             run.__enter__()
             self._runs[info.number] = run
 

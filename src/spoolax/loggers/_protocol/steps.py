@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._logdict.logdict import LogDict
 
-Counts = dict[Any, int]  # By `log` call, how many entries without a step there have been.
+Counts = dict[str, int]  # By `log` call, how many entries without a step there have been.
 
 
 def step_of(logs: LogDict, counts: Counts) -> int | float:
@@ -54,7 +54,7 @@ def _named_step(logs: LogDict) -> tuple[str, Any] | None:
 def _count(logs: LogDict, counts: Counts, count: int) -> int:
     """Count more entries of one `log` call; return the number of the first of them."""
     origin = logs.origin
-    call = (origin and origin.site, tuple(logs))
+    call = f"{origin and origin.site} {tuple(logs)}"  # The same in every process.
     first = counts.get(call, 0)
     counts[call] = first + count
     return first

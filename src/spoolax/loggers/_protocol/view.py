@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jax.arrays import are_concrete
+from ..._jax.processes import count, divided, local, readable
 from ..._logdict.logdict import LogDict
 from ..._packing import Packing
 from ..._ready import ReadyCopies, selected
@@ -120,9 +121,25 @@ class View:
                 return named
         return by_name(state if self._view is None else self._view(state))
 
-    def copies(self, state: Any) -> Copies:
+    def accompany(self, state: Any, alike: bool) -> None:
+        """Take part in making copies of arrays that span processes, for another one."""
+        if divided(jax.tree.leaves(state)):
+            self.copies(state, alike)
+
+    def copies(self, state: Any, alike: bool = True) -> Copies:
         """Copies of the values. This does not wait for arrays: they stay on their devices, unless
-        they are ready on the host."""
+        they are ready on the host.
+
+        Arrays of which several processes have parts are copied by all of them together, so it must
+        be known to all of them, `alike`, whether a state is due.
+        """
+        parts = divided(jax.tree.leaves(state)) if count() > 1 else []
+        if parts:
+            check_alike(alike)
+        copies = self._copies_of(local(state))
+        return copies._replace(arrays=readable(copies.arrays)) if parts else copies
+
+    def _copies_of(self, state: Any) -> Copies:
         if self._compiled is not None and (ready := self._ready.take(state, [])) is not None:
             arrays, contents = ready
             return Copies(contents, arrays, {}, contents.names)
@@ -211,6 +228,16 @@ def _are_values(leaves: Iterable[Any]) -> bool:
     """Say whether these are arrays, numbers and strings, none of which is traced."""
     kinds = [kind for kind in set(map(type, leaves)) if not issubclass(kind, ON_HOST)]
     return all(issubclass(k, jax.Array) and not issubclass(k, jax.core.Tracer) for k in kinds)
+
+
+def check_alike(alike: bool) -> None:
+    """Refuse to decide by the clock, which differs between processes, when to read together."""
+    if not alike:
+        raise LogValueError(
+            "Several processes have parts of what is logged, so they read it together, and have to "
+            "agree on when that is. Their clocks differ: make `every` a number of steps, or log "
+            "something that every process has the whole of, such as a sum or a mean."
+        )
 
 
 def check_there(state: Any) -> None:

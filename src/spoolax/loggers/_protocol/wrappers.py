@@ -27,6 +27,7 @@ class ThinnedLogger(Logger[Any]):
     """
 
     concurrent = True
+    processes = "all"  # Those that it passes everything on to decide.
 
     def __init__(self, logger: Logger[Any], frequency: Frequency | int) -> None:
         self.logger, self._schedule = logger, Schedule(frequency)
@@ -63,7 +64,7 @@ class ThinnedLogger(Logger[Any]):
 
     def wants(self, step: int) -> bool:
         """Say whether the step is due."""
-        return self._schedule.due(step) and self.logger.wants(step)
+        return self._schedule.wanted(step) and self.logger.wants(step)
 
     def in_loop(self, state: Any) -> InLoop:
         """Thin out the views of the logger, if it is known ahead which steps are due."""
@@ -104,6 +105,7 @@ class PrefixedLogger(Logger[Any]):
     """
 
     concurrent = True
+    processes = "all"  # Those that it passes everything on to decide.
 
     def __init__(self, logger: Logger[Any], prefix: str) -> None:
         self._logger, self.prefix = logger, prefix
@@ -130,6 +132,7 @@ class AlreadyOpen(Logger[Any]):
     """
 
     concurrent = True
+    processes = "all"  # Those that it passes everything on to decide.
 
     def __init__(self, logger: Any) -> None:
         self._logger, self.takes_entries = logger, takes_entries(logger)

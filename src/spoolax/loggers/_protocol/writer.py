@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from ..._processes import Processes, checked_processes
 from ..._rows import InLoop, Rows, never, overrides, row_view
 from ..._tap.backlog import run_of
 from ..._tap.host import host
@@ -27,7 +28,7 @@ class WritingLogger(Logger[Any]):
     needed.
 
     `view` takes what is to be written out of the state, and is compiled if possible; `every` says
-    how often to write.
+    how often to write, and `processes` where, if there are several.
 
     Examples:
         >>> class Collect(WritingLogger):
@@ -44,8 +45,15 @@ class WritingLogger(Logger[Any]):
 
     concurrent = True
 
-    def __init__(self, *, view: Viewer = None, every: Frequency | int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        view: Viewer = None,
+        every: Frequency | int | None = None,
+        processes: Processes = "first",
+    ) -> None:
         self._view, self._schedule = View(view), Schedule(every)
+        self.processes = checked_processes(processes)
         self.takes_entries = view is None
         self._sink = Sink(self._receive, owner=self)
         self._row_sink = Sink(self._receive_rows, owner=self)
@@ -76,9 +84,14 @@ class WritingLogger(Logger[Any]):
             values = read(self._view.of(state))
             self.write(make_record(state, values, step))
         else:
-            copies = self._view.copies(state)
+            copies = self._view.copies(state, self._schedule.is_alike)
             record = make_record(state, dict.fromkeys(copies.order), step)
             host.post(self._sink, (record, copies), copies.nbytes, copies.waits)
+
+    def accompany(self, state: Any, step: int) -> None:
+        """Take part in reading arrays that span processes."""
+        if self._schedule.take(step, entry_keys(state)):
+            self._view.accompany(state, self._schedule.is_alike)
 
     def __exit__(
         self,
@@ -91,7 +104,7 @@ class WritingLogger(Logger[Any]):
 
     def wants(self, step: int) -> bool:
         """Say whether `every` includes the step."""
-        return self._schedule.due(step)
+        return self._schedule.wanted(step)
 
     def in_loop(self, state: Any) -> InLoop:
         """Say that the view can run in a loop, if it can."""
@@ -106,8 +119,9 @@ class WritingLogger(Logger[Any]):
 
     def _post_rows(self, rows: Rows) -> None:
         self.check_open()
-        self._raise_if_asked_to_stop()
-        host.post(self._row_sink, rows, rows.nbytes, rows.arrays)
+        if not self.is_silent:
+            self._raise_if_asked_to_stop()
+            host.post(self._row_sink, rows, rows.nbytes, rows.arrays)
 
     def _receive_rows(self, rows: Rows) -> None:
         # One by one, as if each had been posted: `write` may fail for some of them.

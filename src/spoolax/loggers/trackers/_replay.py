@@ -11,10 +11,10 @@ import numpy as np
 
 from ..._tap.sinks import raise_all, reports
 from ...errors import LogFileError, LogTypeError, LogValueError, SpoolaxError
-from .._protocol.as_json import from_json
 from .._protocol.ending import Ending
 from .._protocol.paths import StrPath
 from .._protocol.record import Record
+from .._read_jsonl import from_json
 from ._delivery.locked_file import InUseError
 from ._delivery.unsent_directory import UnsentDirectory
 from ._delivery.unsent_file import UnsentFile

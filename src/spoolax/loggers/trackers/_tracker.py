@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..._logdict.logdict import LogDict
+from ..._processes import Processes
 from ..._tap.host import host
 from ...errors import LoggerStateError, TrackerError
 from .._protocol.ending import Ending
@@ -78,6 +79,7 @@ class TrackerLogger(WritingLogger):
         spill: The directory of the files in which entries wait.
         view: Takes what to log out of the state.
         every: A number of steps, or a frequency.
+        processes: Of several processes, whether the "first" has a run, or "each", in one group.
         options: Options that only this tracker has.
 
     Examples:
@@ -119,9 +121,10 @@ class TrackerLogger(WritingLogger):
         spill: StrPath | None = None,
         view: Viewer = None,
         every: Frequency | int | None = None,
+        processes: Processes = "first",
         **options: Any,
     ) -> None:
-        super().__init__(view=view, every=every)
+        super().__init__(view=view, every=every, processes=processes)
         self.name, self.group = checked_string("name", name), checked_string("group", group)
         self._given_id = checked_string("run_id", run_id)
         self.given_project = checked_project(project, experiment)
@@ -247,6 +250,8 @@ class TrackerLogger(WritingLogger):
             True
         """
         self.check_open()
+        if self.is_silent:
+            return True
         channels = [self._channel]
         channels += [run._channel for run in self.runs.values() if isinstance(run, TrackerLogger)]
         for channel in channels:
@@ -274,6 +279,25 @@ class TrackerLogger(WritingLogger):
         logger._given_id = self._given_id and f"{self._given_id}-{run.number}"
         logger._outbox, logger._seed = self._outbox, seed
         return logger
+
+    def named_apart(self, mark: str) -> None:
+        """Runs of several processes share a group."""
+        self.group = self.group or self.name
+        self.name = f"{self.name or 'run'}{mark}"
+        self._given_id = self._given_id and f"{self._given_id}{mark}"
+
+    @property
+    def label(self) -> str:
+        """What it is, and the name of the run."""
+        return f"{type(self).__name__}({self.project!r}, {self.name!r})"
+
+    def tells(self) -> Any:
+        """Tell what identifies the run."""
+        return self.run_id
+
+    def hears(self, told: Any) -> None:
+        """Have the same run."""
+        self._given_id = told
 
     def __repr__(self) -> str:
         # Without options: there may be an API key among them.

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...._logdict.logdict import LogDict
 from ....errors import LogValueError
-from ..._protocol.as_json import encode, finite_or_name, numpy_numbers
+from ..._protocol.as_json import encode, numpy_numbers
 from ..._protocol.record import Record
+from ..._read_jsonl import finite_or_name
 from .histogram import histogram
 from .images import Images
 from .row import STEP, Number, TrackerRow, scalar_key

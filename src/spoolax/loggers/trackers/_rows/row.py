@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._protocol.as_json import encode, finite_or_name, number_of
+from ..._protocol.as_json import encode
+from ..._read_jsonl import finite_or_name, number_of
 from .histogram import Histogram
 
 Number = int | float
