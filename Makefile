@@ -1,11 +1,12 @@
 # Everything that can be done with a fresh clone. Only python3 (3.11+), make and git are needed.
 #
-#   make demo             a training loop that logs, in the terminal
-#   make examples         molecular dynamics, an Ising model, fits of spectra, and five seeds at once
+#   make demo             a training loop that logs, and what there is to see of it
+#   make examples         a network, molecular dynamics, an Ising model, fits of spectra, and five seeds at once
 #   make test             the whole test suite
 #   make lint             format, lint and type checks
 #   make test-trackers    wandb, TensorBoard, MLflow and Trackio, which are installed for that
 #   make test-ecosystem   flax, equinox, diffrax, blackjax, numpyro and others, on the newest JAX
+#   make test-browser     the page of `spoolax view`, in Chromium, which is installed for that
 #   make test-accelerators  what programs are compiled to for GPUs and TPUs, without having any
 #   make test-jax-newest  the suite on the newest JAX, which needs a newer python
 #   make test-jax-oldest  the suite on the oldest supported JAX
@@ -29,13 +30,15 @@ NEWEST_PYTHON := $(shell for v in 3.13 3.12; do \
 	for python in python$$v $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$v*/bin/python 2>/dev/null); do \
 	$$python -c 'import venv' 2>/dev/null && echo $$python && break 2; done; done)
 
-.PHONY: demo examples test test-trackers test-ecosystem test-accelerators lint format \
+.PHONY: demo examples test test-trackers test-ecosystem test-browser test-accelerators lint format \
+	screenshots \
 	test-jax-newest test-jax-oldest \
 	test-crash bench fuzz constraints clean
 
 # An environment is made once, and again when what goes into it has changed.
 define environment
 $(1)/.done: pyproject.toml constraints.txt
+	@echo "Installing what this needs into $(1), which takes up to a minute ..."
 	$(2) -m venv --clear $(1)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(1)/bin/uv pip install --quiet --python $(1)/bin/python $(3)
@@ -49,14 +52,16 @@ $(eval $(call environment,.venv,$(PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-newest,$(NEWEST_PYTHON),$(PINNED)))
 $(eval $(call environment,.venv-oldest,$(PYTHON),-e '.[all]' --group dev 'jax==$(OLDEST_JAX)' 'jaxlib==$(OLDEST_JAX)'))
 $(eval $(call environment,.venv-trackers,$(PYTHON),$(TRACKERS)))
+$(eval $(call environment,.venv-browser,$(PYTHON),$(PINNED) --group browser))
 $(eval $(call environment,.venv-ecosystem,$(or $(NEWEST_PYTHON),$(PYTHON)),$(PINNED) --group ecosystem))
 $(eval $(call environment,.venv-accelerators,$(or $(NEWEST_PYTHON),$(PYTHON)),$(COMPILERS)))
 $(eval $(call environment,.venv-bench,$(or $(NEWEST_PYTHON),$(PYTHON)),$(TRACKERS) --group bench))
 
 demo: .venv/.done
-	.venv/bin/python examples/train.py
+	.venv/bin/spoolax demo
 
 examples: .venv/.done .venv-trackers/.done
+	.venv/bin/python examples/train.py
 	.venv/bin/python examples/lennard_jones.py
 	.venv/bin/python examples/ising.py
 	.venv/bin/python examples/spectrum.py
@@ -70,6 +75,18 @@ test-trackers: .venv-trackers/.done
 
 test-ecosystem: .venv-ecosystem/.done
 	.venv-ecosystem/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/ecosystem
+
+# Debian's packages, if we may install them; anybody else has to have it.
+chromium:
+	@command -v chromium chromium-browser > /dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+		|| { echo "There is no Chromium, and it could not be installed: the page was NOT tested."; exit 1; }
+
+test-browser: .venv-browser/.done chromium
+	.venv-browser/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/page
+
+screenshots: .venv-browser/.done chromium
+	.venv-browser/bin/python tests/page/screenshots.py
 
 test-accelerators: .venv-accelerators/.done
 	.venv-accelerators/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/platforms
@@ -107,11 +124,11 @@ test-crash: .venv/.done
 fuzz: .venv/.done
 	SPOOLAX_FUZZ=$(N) .venv/bin/python -m pytest $(PARALLEL) -q $(PYTEST_ARGS) tests/fuzz
 
-# Pins for all supported pythons at once; without the hosts that a lock file would record.
+# Pins for all supported pythons at once, the newest with UPGRADE=--upgrade; without the hosts that a lock file would record.
 constraints: .venv/.done
-	.venv/bin/uv pip compile --quiet --universal --upgrade --no-header --no-annotate \
-		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench --group ecosystem --group accelerators \
+	.venv/bin/uv pip compile --quiet --universal $(UPGRADE) --no-header --no-annotate \
+		--no-emit-index-url --python-version 3.11 --all-extras --group dev --group bench --group ecosystem --group accelerators --group browser \
 		pyproject.toml -o constraints.txt
 
 clean:
-	rm -rf .venv .venv-newest .venv-oldest .venv-trackers .venv-ecosystem .venv-accelerators .venv-bench
+	rm -rf .venv .venv-browser .venv-newest .venv-oldest .venv-trackers .venv-ecosystem .venv-accelerators .venv-bench

@@ -6,7 +6,21 @@ import sys
 
 import jax
 
-PARTS = ("spool", "tap", "listening", "solves", "watch", "loggers", "storage", "fit", "trackers")
+PARTS = (
+    "spool",
+    "tap",
+    "listening",
+    "solves",
+    "watch",
+    "loggers",
+    "storage",
+    "zarr_stores",
+    "processes",
+    "runs",
+    "view",
+    "fit",
+    "trackers",
+)
 
 if __name__ == "__main__":
     unknown = set(sys.argv[1:]) - set(PARTS)

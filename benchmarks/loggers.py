@@ -72,12 +72,12 @@ def main_thread():
     some = {
         "NullLogger": loggers.NullLogger(),
         "PrintLogger": loggers.PrintLogger(file=io.StringIO()),
-        "JsonlLogger": loggers.JsonlLogger(directory / "log.jsonl"),
+        "JsonlLogger": loggers.JsonlLogger(directory / "log.jsonl", "w"),
         "RingBufferLogger": loggers.RingBufferLogger(100),
         "TqdmLogger": loggers.TqdmLogger(10**6, lambda s: {"a": s["a"]}, file=io.StringIO()),
-        "JsonlLogger, every=100": loggers.JsonlLogger(directory / "few.jsonl", every=100),
+        "JsonlLogger, every=100": loggers.JsonlLogger(directory / "few.jsonl", "w", every=100),
         "JsonlLogger, view of one scalar": loggers.JsonlLogger(
-            directory / "one.jsonl", view=lambda s: {"a": s["a"]}
+            directory / "one.jsonl", "w", view=lambda s: {"a": s["a"]}
         ),
     }
     with loggers.CompositeLogger(*some.values()):
@@ -113,7 +113,7 @@ def lines_of_json():
                 file.write(json.dumps({"_step": i, "_time": time.time(), **get()}) + "\n")
                 file.flush()
 
-    with loggers.JsonlLogger(directory / "log.jsonl") as logger:
+    with loggers.JsonlLogger(directory / "log.jsonl", "w") as logger:
         tapped = logger.tap(program)
 
         def tap():
@@ -239,7 +239,7 @@ def driver():
 
         def logged(driven=driven, **options):
             file = pathlib.Path(tempfile.mkdtemp()) / "log.jsonl"
-            return driven(logger=loggers.JsonlLogger(file, view=_first, **options), inner=100)
+            return driven(logger=loggers.JsonlLogger(file, "w", view=_first, **options), inner=100)
 
         calls = {
             "a Python loop of jitted steps": bare,
@@ -278,7 +278,7 @@ def every_step(steps=2000, inner=100):
     some = {
         "HDF5StorageWriter": loggers.HDF5StorageWriter(directory / "a.h5", schema, start(size)),
         "SaveLogger": loggers.SaveLogger(directory / "b.h5", view=numbers),
-        "JsonlLogger": loggers.JsonlLogger(directory / "c.jsonl", view=numbers),
+        "JsonlLogger": loggers.JsonlLogger(directory / "c.jsonl", "w", view=numbers),
     }
     with contextlib.ExitStack() as stack:
         calls = {name: functools.partial(run, stack.enter_context(x)) for name, x in some.items()}

@@ -6,6 +6,9 @@ os.environ["SPOOLAX_DISABLE_PERSISTENT_CACHE"] = "1"  # What users have is their
 os.environ["XLA_FLAGS"] = " ".join(
     [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
 )
+# XLA's threads, else one per core: with as few of them as devices, JAX 0.10.0 may wait for ever
+# when many programs with collectives have been started.
+os.environ["NPROC"] = "8"
 
 import signal
 

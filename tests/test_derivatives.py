@@ -10,6 +10,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero, custom_vjp_primal_tree_values
 
 import spoolax
+from spoolax.errors import NothingSelectedWarning
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
 
@@ -227,9 +228,54 @@ def test_it_is_silent_in_what_surrounds_it(listen):
     ):
         logs = marked(listen(jax.grad(around), 1.0))
         assert logs == {"c": ([1.0, 2.0, 4.0], [False] * 3), "g": ([1.0], [True])}
-    for inner in (spooled, LISTENERS["tap"]):
-        logs = marked(listen(jax.grad(inner(rematerializing)), 1.0))
-        assert logs == {"g": ([1.0], [True])}
+    logs = marked(listen(jax.grad(spooled(rematerializing)), 1.0))
+    assert logs == {"g": ([1.0], [True])}
+
+
+@pytest.mark.parametrize("listen", [collected, streamed])
+def test_a_tap_inside_of_a_derivative_hears_both_passes(listen):
+    """As it does around it: what it has heard stays where it is, whoever differentiates it."""
+    seen = []
+    inner = spoolax.tap(rematerializing, seen.append)
+    with pytest.warns(NothingSelectedWarning, match="a `tap` inside takes"):
+        assert marked(listen(jax.grad(inner), 1.0)) == {}
+    spoolax.flush()
+    heard = [(key, float(logs[key]), logs.origin.backward) for logs in seen for key in logs]
+    assert heard == [("c", 1.0, False), ("c", 2.0, False), ("c", 4.0, False), ("g", 1.0, True)]
+    kept = spoolax.tap(rematerializing, seen.append, keep_logs=True)
+    logs = marked(listen(jax.grad(kept), 1.0))
+    assert logs == {"c": ([1.0, 2.0, 4.0], [False] * 3), "g": ([1.0], [True])}
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("taps", [1, 2, 3])
+def test_taps_inside_of_derivatives_hear_functions_with_rules_once(taps, order):
+    """Whose rules call them again, as most do."""
+
+    @jax.custom_jvp
+    def f(x):
+        spoolax.log({"x": x})
+        return x**4
+
+    f.defjvp(lambda x, t: (f(*x), 4 * t[0] * x[0] ** 3))
+
+    @jax.custom_vjp
+    def g(x):
+        spoolax.log({"x": x})
+        return x**4
+
+    g.defvjp(lambda x: (g(x), x), lambda x, c: (4 * c * x**3,))
+    for function in (f, g):
+        want, seen = function, []
+        for _ in range(taps):
+            function = spoolax.tap(function, seen.append, keep_logs=True)
+        for _ in range(order):
+            want, function = jax.grad(want), jax.grad(function)
+        got, logs = spoolax.spool(function)(3.0)
+        spoolax.flush()
+        assert got == want(3.0)
+        assert np.shape(logs["x"]) == ()
+        assert len(seen) == taps
 
 
 @pytest.mark.parametrize("listen", [collected, streamed])

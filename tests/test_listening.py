@@ -490,6 +490,35 @@ def test_a_stop_of_steps_on_several_devices_leaves_none_waiting():
     assert len(seen) == 10
 
 
+def test_a_stop_before_collectives_leaves_no_device_waiting():
+    """The program fails when all of them are through, not as soon as that is known."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+    x, seen = jax.device_put(jnp.ones((200, 200)), spread), []
+
+    @jax.jit
+    def step(x):
+        def body(total, i):
+            spoolax.log({"i": i})
+            return total + x.sum(), None
+
+        total, _ = lax.scan(body, 0.0, jnp.arange(1000))
+        for _ in range(6):
+            x = jnp.sin(x @ x.T @ x)
+            x = x / x.sum()
+        return x + total
+
+    def callback(logs):
+        seen.append(int(logs["i"]))
+        if len(seen) == 4:
+            raise spoolax.StopRun("enough")
+
+    with pytest.raises(spoolax.StopRun, match="enough"), spoolax.listening(callback):
+        for _ in range(100):
+            step(x)
+    assert seen == [0, 1, 2, 3]
+
+
 def test_ctrl_c_in_a_loop_of_short_steps():
     """It does not end up as an error of the program that it comes into."""
     step, seen = jax.jit(train_step), []
@@ -674,6 +703,28 @@ def test_what_is_logged_outside_is_not_heard():
     compiled(1.0)
     spoolax.flush()
     assert len(seen) == 4
+
+
+def test_a_block_that_hears_nothing_of_a_compiled_function_says_so():
+    @jax.jit
+    def step(x):
+        spoolax.log({"x": x})
+        return x + 1
+
+    compiled = step.lower(1.0).compile()
+    said = r"(?s)Nothing was heard.*test_listening.py:\d+.*call the jitted function"
+    with pytest.warns(UnheardLogWarning, match=said), spoolax.listening(collect=True) as logs:
+        compiled(1.0)
+    assert not logs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with spoolax.listening(collect=True) as logs:
+            step(1.0)
+        with spoolax.listening(collect=True, argnames="y"):
+            pass  # It did not ask for everything.
+        with pytest.raises(ZeroDivisionError), spoolax.listening():
+            1 / 0  # noqa: B018
+    assert len(logs["x"]) == 1
 
 
 def test_bad_use():

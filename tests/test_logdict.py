@@ -285,7 +285,8 @@ def test_the_text_is_for_people():
             stacked=["x"],
         )
     )
-    assert "<th" in make()._repr_html_()
+    assert "<table" in make()._repr_html_()
+    assert "<svg" in make()._repr_html_()
     assert "&lt;b&gt;" in LogDict({"<b>": 1.0})._repr_html_()
     jax.jit(lambda x: repr(spoolax.spool(lambda x: spoolax.log({"x": x}))(x)[1]) and x)(1.0)
     keys = LogDict({"k": jax.random.key(0), "b": jnp.ones(9, jnp.bfloat16), "n": 3})

@@ -28,7 +28,7 @@ def _command(package: str, extra: str) -> str:
     """
     wanted = requirements(extra)
     missing = [one for one in wanted if not _is_installed(one)]
-    broken = [one for one in wanted if _name(one) == package]
+    broken = [one for one in wanted if package_of(one) == package]
     return " ".join(["pip install", *(f'"{one}"' for one in missing or broken or [package])])
 
 
@@ -44,7 +44,8 @@ def requirements(extra: str) -> list[str]:
     return [marker.sub("", one).strip() for one in found if marker.search(one)]
 
 
-def _name(requirement: str) -> str:
+def package_of(requirement: str) -> str:
+    """The name of the package that is required."""
     return re.split(r"[^\w.-]", requirement)[0]
 
 
@@ -52,7 +53,7 @@ def _is_installed(requirement: str) -> bool:
     from importlib import metadata
 
     try:
-        metadata.version(_name(requirement))
+        metadata.version(package_of(requirement))
     except metadata.PackageNotFoundError:
         return False
     return True

@@ -1,15 +1,23 @@
 """Names of a package that are imported when somebody first asks for them.
 
-`import spoolax` should add little to `import jax`. A package lists its lazy names twice: under
-`if TYPE_CHECKING`, which type checkers and editors read, and here; a test compares the two.
+`import spoolax` should add little to `import jax`, and the command `spoolax` should start without
+it. A package lists its names twice: under `if TYPE_CHECKING`, which type checkers and editors read,
+and here; a test compares the two.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+
+def starts_without_jax() -> bool:
+    """Whether this is the command `spoolax`: most of what it does needs no JAX to be imported."""
+    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    return program in ("spoolax", "spoolax.exe", "-m")  # While `-m` looks for a module.
 
 
 def lazily(
@@ -37,5 +45,5 @@ def lazily(
     return (
         get,
         lambda: sorted({*there, *where}),
-        sorted(public - {"TYPE_CHECKING", "lazily"}),
+        sorted(public - {"TYPE_CHECKING", "lazily", "starts_without_jax"}),
     )

@@ -15,6 +15,7 @@ __all__ = [
     "MissingExtraError",
     "MixedKeyError",
     "NothingSelectedWarning",
+    "ProcessError",
     "SpoolaxError",
     "StopRun",
     "StorageError",
@@ -59,6 +60,15 @@ class LogValueError(SpoolaxError, ValueError):
         ... except ValueError as error:
         ...     print(type(error).__name__)
         LogValueError
+    """
+
+
+class ProcessError(SpoolaxError, RuntimeError):
+    """Raised when several processes of `jax.distributed` do not act together, or another failed.
+
+    Examples:
+        >>> issubclass(ProcessError, RuntimeError)
+        True
     """
 
 
@@ -109,8 +119,27 @@ class NothingSelectedWarning(UserWarning):
     """
 
 
+class MissingKeyError(SpoolaxError, KeyError):
+    """Raised when a run has nothing of that name; the message says what it has.
+
+    Examples:
+        >>> import spoolax, tempfile
+        >>> path = tempfile.mkdtemp() + "/log.h5"
+        >>> with spoolax.storage.SaveLogger(path) as logger:
+        ...     logger.log({"loss": 0.5}, 0)
+        >>> try:
+        ...     spoolax.open(path)["los"]
+        ... except KeyError as error:
+        ...     print(error)
+        log.h5 has no 'los'. Did you mean 'loss'?
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # Others show it in quotes.
+
+
 class UnheardLogWarning(UserWarning):
-    """Issued when nobody listens to a `log` call, though a logger is open in the same block.
+    """Issued when nobody hears a `log` call, though a logger is open, or a block listens.
 
     Examples:
         >>> issubclass(UnheardLogWarning, UserWarning)
