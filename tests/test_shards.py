@@ -1,6 +1,7 @@
 """Loops inside of `shard_map` that are tapped: live, on every device, and in step."""
 
 import functools
+import time
 
 import jax
 import jax.numpy as jnp
@@ -308,6 +309,30 @@ def test_what_was_logged_around_it_is_in_order():
         tapped(xs(), float(n))
         spoolax.flush()
         assert seen == ["first", "a", "a", "b", *["c"] * (n - 2), "d", "e", "e"]
+
+
+@pytest.mark.parametrize("embed", [jax.jit, lambda f: f], ids=["jit(tap)", "tap"])
+def test_what_is_logged_after_it_waits_for_slow_devices(embed, monkeypatch):
+    """One device hands it over for all, perhaps before the others have handed over anything."""
+    call, seen = InStep.__call__, []
+
+    def slow(self, asked, is_alone, orders, *given):
+        if given[0 if not asked.pauses else 2] == 1:
+            time.sleep(0.2)
+        return call(self, asked, is_alone, orders, *given)
+
+    monkeypatch.setattr(InStep, "__call__", slow)
+
+    def f(x):
+        x = shards(lambda x: lax.scan(lambda x, i: (log({"a": x[0]}) and x, None), x, length=3)[0])(
+            x
+        )
+        log({"b": 1.0})
+        return lax.scan(lambda x, _: (log({"c": 2.0}) and x + 1, None), x, length=2)[0]
+
+    embed(spoolax.tap(f, lambda logs: seen.extend(logs), latency=0))(xs())
+    spoolax.flush()
+    assert seen == ["a", "a", "a", "b", "c", "c"]
 
 
 def test_a_failing_program_delivers_what_it_sent():

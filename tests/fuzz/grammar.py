@@ -167,13 +167,16 @@ class Around:
     # Whether something is around that runs the tests of while loops in their bodies, and the first
     # one before the loop. Then it is open to which iteration belongs what they log.
     rebuilt: bool = False
+    # Whether nothing differs between some lanes: then backward rules may run once for all of them,
+    # with the sum of their cotangents.
+    alike: bool = False
 
     def at(self, *place):
         return dataclasses.replace(self, place=(*self.place, *place))
 
-    def mapped(self):
-        size = SMALLEST + len(self.lanes) - self.sharded
-        return dataclasses.replace(self, lanes=(*self.lanes, size), rebuilt=True)
+    def mapped(self, alike=False):
+        size, alike = SMALLEST + len(self.lanes) - self.sharded, alike or self.alike
+        return dataclasses.replace(self, lanes=(*self.lanes, size), rebuilt=True, alike=alike)
 
     def on_devices(self):
         return dataclasses.replace(self, lanes=(DEVICES, *self.lanes), sharded=True)
@@ -195,6 +198,10 @@ class Around:
         is open who hears them: a listener inside of the derivative, or one around it.
         """
         return self.order < 2 and not self.listeners
+
+    @property
+    def backward_rules_log(self):
+        return self.rules_log and not self.alike
 
     def key(self, name, value):
         """A key for values of one type, which says in which lanes it is logged."""

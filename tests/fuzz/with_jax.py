@@ -1,6 +1,7 @@
 """Run a program with JAX's transformations and control flow, with `log` calls in it."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -117,9 +118,13 @@ class Jax:
         return joined(lax.map(body, wrapped(x[None] + shifts(node.number, x))))
 
     def associative_scan(self, node, x, around, body):
-        inner = self.body(node.body, around.stopped())
+        calls = itertools.count()  # Each is a place of its own, as it is traced by itself.
+
+        def combine(a, b):
+            return self.body(node.body, around.stopped().at(next(calls)))(wrapped(a + b))
+
         xs = wrapped(lax.stop_gradient(x)[None] + shifts(node.number + 1, x))
-        y = lax.associative_scan(lambda a, b: inner(wrapped(a + b)), xs)[-1]
+        y = lax.associative_scan(combine, xs)[-1]
         return wrapped(x * sign(y) + y)
 
     def while_loop(self, node, x, around, body, in_test=False):
@@ -171,7 +176,7 @@ class Jax:
         return joined(jax.vmap(self.body(node.body, around))(xs))
 
     def vmap_some(self, node, x, around, body):
-        around = around.mapped()
+        around = around.mapped(alike=True)
         inner = self.body(node.body, around)
         return joined(jax.vmap(lambda _: inner(x))(jnp.arange(around.lanes[-1])))
 
@@ -239,7 +244,7 @@ class Jax:
             return f(x), x
 
         def backward(x, g):
-            if around.rules_log:
+            if around.backward_rules_log:
                 spoolax.log({around.key("b", x): g + x})
             if node.number % 2:  # A recomputation, which logs nothing. Its derivative would.
                 g = g + 0 * inner(jax.lax.stop_gradient(x))
@@ -260,7 +265,7 @@ class Jax:
             return wrapped(y + 3 * int(x.perturbed) + int(c.perturbed)), x.value
 
         def backward(x, g):
-            if around.rules_log:
+            if around.backward_rules_log:
                 spoolax.log({around.key("b", x): g + x})
             return g * sign(x), jnp.zeros_like(g)
 

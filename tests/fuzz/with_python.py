@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -246,14 +247,10 @@ class Python:
         return self.while_loop(node, x, here, in_test=True)
 
     def associative_scan(self, node, x, here):
-        inside, calls = here.stopped(), 0
+        inside, calls = here.stopped(), itertools.count()
 
         def combine(a, b):
-            nonlocal calls
-            calls += 1
-            return self.body(node.body, wrapped(a + b), inside.replace(calls=(*here.calls, calls)))[
-                0
-            ]
+            return self.body(node.body, wrapped(a + b), inside.at(next(calls)))[0]
 
         def scan(xs):
             """Pairs first, then what is between them."""
@@ -288,7 +285,7 @@ class Python:
     # Lanes, devices, shapes and types.
 
     def lanes(self, node, x, here, shift=1):
-        around = here.around.mapped()
+        around = here.around.mapped(alike=shift == 0)
         ys = [
             self.body(
                 node.body, wrapped(x + i * shift), here.replace(around=around, lane=(*here.lane, i))
@@ -368,12 +365,11 @@ class Python:
 
     def logged_rules(self, x, here):
         """Log what the forward rule logs. What is returned does the same for the backward rule."""
-        logs = here.live and here.around.rules_log
-        if logs:
+        if here.live and here.around.rules_log:
             self.log(here, "r", x, x)
 
         def back(g):
-            if logs:
+            if here.live and here.around.backward_rules_log:
                 self.log(here, "b", x, exact(g + x))
             return times_sign(x)(g)
 

@@ -4,14 +4,17 @@ All devices make the same calls, but not at the same time, and none waits for th
 device that makes a call decides what the answer is, and the others get the same when they make it:
 so they pause in the same iterations, and leave their loops in the same one if the program is to
 stop, whatever they exchange in there. What they hand over is queued when the last of them has made
-the call. In between, a device may hand over what it has no room for.
+the call, and so is what the program around hands over after it, which one device does for all. In
+between, a device may hand over what it has no room for.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ._reels.gather import Arrived, Gathered, ShardGroup, arrived
@@ -51,11 +54,11 @@ class InStep(Receiver):
                 call.answer = self.answer(run, loop, False, orders, pause, elapsed)
                 call.answer[-2:] = number + 1, 0
                 run.goes_on(loop)
-            if len(call.parts) == self.group.devices:
-                del gathering.calls[number]
-                gathering.put(call.parts)
-                run.goes_on(loop)
-            return call.answer
+            is_last = len(call.parts) == self.group.devices
+        if is_last:
+            gathering.put(number, call)
+            run.goes_on(loop)
+        return call.answer
 
 
 class _Call:
@@ -64,6 +67,7 @@ class _Call:
     def __init__(self) -> None:
         self.parts: dict[int, list[Arrived]] = {}
         self.answer: Any = None
+        self.then: list[Callable[[], None]] = []  # What others have handed over since then.
 
 
 class _Gathering:
@@ -75,15 +79,39 @@ class _Gathering:
         self.calls: dict[int, _Call] = {}  # In order.
         self.parts: dict[int, list[Arrived]] = collections.defaultdict(list)  # Since the last call.
 
-    def put(self, parts: dict[int, list[Arrived]]) -> None:
+    def put(self, number: int, call: _Call) -> None:
+        """Queue what devices have handed over in a call, and then what has waited for that."""
+        while acts := self._taken(number, call):
+            for act in acts:  # It may wait for room, and whoever makes that may need the lock.
+                act()
+
+    def _taken(self, number: int, call: _Call) -> list[Callable[[], None]]:
+        """Take out what there is to do after a call. If that is nothing, it is over."""
+        with self.lock:
+            acts, call.then = call.then, []
+            if call.parts:
+                acts = [functools.partial(self._put, call.parts), *acts]
+                call.parts = {}
+            if not acts:
+                self.calls.pop(number, None)
+            return acts
+
+    def _put(self, parts: dict[int, list[Arrived]]) -> None:
         if any(parts.values()):
             self._receiver.put([Gathered(self._receiver.group, parts)], self._run, time.time())
 
+    def defers(self, act: Callable[[], None]) -> bool:
+        """Do something later, if there is a call that not all devices have made."""
+        with self.lock:
+            if not self.calls:
+                return False
+            self.calls[max(self.calls)].then.append(act)
+            return True
+
     def ended(self) -> None:
         """Queue what some devices have handed over before the program failed."""
+        for number, call in list(self.calls.items()):
+            self.put(number, call)
         with self.lock:
-            calls = [*(call.parts for call in self.calls.values()), dict(self.parts)]
-            self.calls.clear()
-            self.parts.clear()
-            for parts in calls:
-                self.put(parts)
+            parts, self.parts = dict(self.parts), collections.defaultdict(list)
+        self._put(parts)

@@ -71,7 +71,7 @@ class Receiver:
         if asked.last is not None:
             words, *large = (x[None] for x in rest)
             parts.append(Part(asked.last, ReelRows(words, tuple(large))))
-        self.put(parts, run, time.time())
+        run.in_order(functools.partial(self.put, parts, run, time.time()))
         if self.part is not None:
             self._stop_with_others(run)
         orders = self.answer(run, asked.loop, is_alone, orders, pause, elapsed)
@@ -111,7 +111,7 @@ class Receiver:
             return numbers
         run = host.run(abs(int(numbers[0])), self.part)
         run.ended = time.perf_counter()
-        self.returned(Tail(numbers, arrays, handover), run)
+        run.in_order(functools.partial(self.returned, Tail(numbers, arrays, handover), run))
         return numbers
 
     def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:

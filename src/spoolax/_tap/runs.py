@@ -93,6 +93,12 @@ class Run:
     def goes_on(self, loop: str) -> None:
         self._paused[loop] = time.perf_counter()
 
+    def in_order(self, act: Callable[[], None]) -> None:
+        """Do something once all devices have handed over what the one that is here already has."""
+        latest = reversed(list(self.gatherings.values()))
+        if not any(gathering.defers(act) for gathering in latest):
+            act()
+
 
 class _Here(threading.local):
     """What is known about a thread."""
