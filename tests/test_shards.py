@@ -1,6 +1,7 @@
 """Loops inside of `shard_map` that are tapped: live, on every device, and in step."""
 
 import functools
+import itertools
 import time
 
 import jax
@@ -197,8 +198,12 @@ def test_entries_that_do_not_differ_come_once():
         spoolax.tap(shards(f, shape, ("a", "b")), seen.append)(jnp.arange(2.0))
         spoolax.flush()
         assert [logs["all"] for logs in seen if "all" in logs] == [1, 3, 5]
-        devices = [logs.origin.device for logs in seen if "b" in logs][-1]
-        assert devices == tuple(map(str, jax.devices()[: shape[1]]))
+        origin = [logs.origin for logs in seen if "b" in logs][-1]
+        assert origin.device == tuple(map(str, jax.devices()[: shape[1]]))
+        assert origin.coordinates == tuple({"b": i} for i in range(shape[1]))
+        origin = [logs.origin for logs in seen if "n" in logs][-1]
+        places = itertools.product(*map(range, shape))
+        assert origin.coordinates == tuple({"a": a, "b": b} for a, b in places)
         assert [logs["b"].shape for logs in seen if "b" in logs] == [(shape[1],)] * 3
         assert [logs.valid["n"].tolist() for logs in seen if "n" in logs] == [
             [True, True],

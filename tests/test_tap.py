@@ -309,6 +309,7 @@ def test_entries_of_shard_map_are_labelled_with_their_devices():
     _, (logs,) = tapped(f, jnp.arange(4.0))
     assert logs["mine"].tolist() == [1.0, 5.0]
     assert logs.origin.device == tuple(map(str, jax.devices()[:2]))
+    assert logs.origin.coordinates == ({"d": 0}, {"d": 1})
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 63, 64, 65, 1000, 20011])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,20 @@ class Alarm(Protocol):
         """Return what is to be sent of such an entry, with a mask that is right."""
 
 
+class Devices(NamedTuple):
+    """Devices of a mesh, in the order of the mesh."""
+
+    axes: tuple[tuple[str, int], ...]  # The names and sizes of the axes that they are along.
+    names: tuple[str, ...]  # Of each device; empty if the mesh does not say.
+
+    @property
+    def coordinates(self) -> tuple[dict[str, int], ...]:
+        """Where in the mesh each of them is."""
+        places = itertools.product(*(range(size) for _, size in self.axes))
+        names = [name for name, _ in self.axes]
+        return tuple(dict(zip(names, place, strict=True)) for place in places)
+
+
 @dataclasses.dataclass(frozen=True)
 class Meta:
     """What is known about an entry when the program is traced."""
@@ -73,8 +87,8 @@ class Meta:
     passes: str = dataclasses.field(default="", compare=False)  # See `tracing.passes`.
     # It hardly ever happens, so it may call the host on its own, if this confirms it.
     alarm: Alarm | None = dataclasses.field(default=None, compare=False)
-    # Under `shard_map`: the devices along the outermost axis of lanes.
-    devices: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    # Under `shard_map`: what is along the outermost axis of lanes.
+    devices: Devices | None = dataclasses.field(default=None, compare=False)
     site: str = dataclasses.field(default="", compare=False)
     # The `log` call in the user's code, the same whenever that runs. None: it is not one.
     call: Any = dataclasses.field(default=None, compare=False, repr=False)

@@ -36,3 +36,5 @@ class Origin:
     site: str  # The line of the `log` call.
     process: int = 0  # Of those of `jax.distributed`, the one that it reached.
     backward: bool = False  # Whether it was logged in a backward pass: `log_grad`, a `bwd` rule.
+    # Under `shard_map`, where in the mesh each device is, such as {"data": 0, "model": 1}.
+    coordinates: tuple[dict[str, int], ...] = ()

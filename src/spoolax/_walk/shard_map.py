@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from .._jax import arrays
 from .._jax.anatomy import ShardMap
 from .._jax.primitives import JaxprEqn, shard_map_p
-from .._log.entry import Entry, Nodes, map_entries
+from .._log.entry import Devices, Entry, Nodes, map_entries
 from .interpret import interpret, rule_for
 from .meaning import Collect, Meaning, Outcome, State
 from .places import Where
@@ -102,12 +102,13 @@ def _shard_map(
     return outs, state, nodes
 
 
-def devices_along(mesh: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+def devices_along(mesh: Any, names: tuple[str, ...]) -> Devices:
     """The devices along some axes of a mesh: the first ones, if others hold the same values."""
+    axes = tuple((name, mesh.shape[name]) for name in names)
     if not isinstance(mesh, jax.sharding.Mesh):  # An abstract one.
-        return ()
+        return Devices(axes, ())
     place = tuple(slice(None) if name in names else 0 for name in mesh.axis_names)
-    return tuple(map(str, mesh.devices[place].flat))
+    return Devices(axes, tuple(map(str, mesh.devices[place].flat)))
 
 
 @dataclasses.dataclass

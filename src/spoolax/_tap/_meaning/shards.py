@@ -199,7 +199,7 @@ class InShards(Streaming, Shards):
         place = tuple(slice(None) if name in names else 0 for name in mesh.axis_names)
         numbers = np.arange(mesh.size).reshape([mesh.shape[name] for name in mesh.axis_names])
         devices = tuple(np.ravel(numbers[place]).tolist())
-        return Spread(devices, devices_along(mesh, names) if names else (), bool(names))
+        return Spread(devices, devices_along(mesh, names) if names else None)
 
     def _send(self, state: StreamState, where: Where, nodes: Nodes) -> StreamState:
         if not nodes:

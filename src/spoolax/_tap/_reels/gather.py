@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..._log.entry import Devices
 from .pieces import Part, Piece, by_name
 from .reel import Group, KeyData
 
@@ -22,8 +23,7 @@ class Spread(NamedTuple):
     """How an entry is spread over the devices of a mesh."""
 
     devices: tuple[int, ...]  # By number: those that may differ, or one of those that do not.
-    names: tuple[str, ...]  # Of these devices, if they are known.
-    has_axis: bool  # Whether there is one entry on each of them.
+    along: Devices | None  # What is known of them, if there is one entry on each.
 
 
 class ShardGroup:
@@ -161,10 +161,10 @@ def _merged(pieces: Mapping[int, Sequence[Piece]], spread: Spread) -> tuple[Piec
     mine = {device: _joined(several) for device, several in pieces.items()}
     first, *others = mine.values()
     offsets = first.order & 0xFFFFFFFF
-    if not spread.has_axis:
+    if spread.along is None:
         return first, offsets
     lanes = (len(spread.devices), *first.meta.lanes)
-    meta = dataclasses.replace(first.meta, lanes=lanes, devices=spread.names)
+    meta = dataclasses.replace(first.meta, lanes=lanes, devices=spread.along)
     if len(mine) == len(spread.devices) and all(
         np.array_equal(first.iterations, other.iterations) for other in others
     ):
