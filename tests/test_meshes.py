@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spoolax
+from spoolax._tap._meaning import reeling
 
 KINDS = [AxisType.Auto, AxisType.Explicit]
 COLLECTIVES = re.compile(r" (all-\w+|collective-\w+|reduce-scatter)(-start)?\(")
@@ -26,7 +27,7 @@ def steps(x):
 
     def body(x, i):
         x = jnp.sin(x) + 1
-        spoolax.log({"x": x, "row": x[:, :2], "i": i})
+        spoolax.log({"x": x, "row": x[:, :16], "i": i})
         return x, None
 
     spoolax.log({"first": x})
@@ -54,6 +55,21 @@ def test_what_is_spooled_is_not_gathered(kind):
     np.testing.assert_array_equal(logs["x"], np.stack(expected(np.ones((4, 1000), np.float32))))
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_loops_that_stream_exchange_nothing_between_pauses(kind):
+    """What is gathered is gathered where the host is called."""
+    x = spread(jnp.ones((4, 1000)), kind)
+    program = jax.jit(spoolax.tap(steps, print)).lower(x).compile().as_text()
+    parts = dict(re.findall(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", program, re.M | re.S))
+    bodies = [parts[name] for name in re.findall(r"while\(.*body=%([^\s,]+)", program)]
+    innermost = [body for body in bodies if " while(" not in body]
+    assert any("f32[5,2,1000]" in body for body in innermost)  # What a device has of the reel.
+    assert "host_call" in program
+    for body in innermost:
+        assert not COLLECTIVES.search(body)
+        assert "host_call" not in body
+
+
 @pytest.mark.parametrize("how", ["tap", "jit(tap)", "listening"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_what_is_streamed_arrives_whole(kind, how):
@@ -75,7 +91,28 @@ def test_what_is_streamed_arrives_whole(kind, how):
         zip(seen[2:], expected(np.ones((4, 1000), np.float32)), strict=True)
     ):
         np.testing.assert_array_equal(logs["x"], value)
-        np.testing.assert_array_equal(logs["row"], value[:, :2])
+        np.testing.assert_array_equal(logs["row"], value[:, :16])
         assert logs["i"] == i
     np.testing.assert_array_equal(seen[0]["first"], np.ones((4, 1000)))
     assert seen[1]["key"] == jax.random.key(3)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_arrays_of_any_size_arrive_whether_they_are_packed_or_not(devices, monkeypatch):
+    """How a program is laid out depends on how many devices it may run on."""
+    monkeypatch.setattr(reeling, "most_devices", lambda: devices)
+    sizes, seen = [0, 1, 8, 9, 1024, 1025], []
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({str(n): x + i + jnp.arange(n, dtype=x.dtype) for n in sizes})
+            return x + 1, None
+
+        return lax.scan(body, x, jnp.arange(3, dtype=x.dtype))[0]
+
+    spoolax.tap(f, seen.append)(jnp.float32(0))
+    spoolax.flush()
+    for i, logs in enumerate(seen):
+        for n in sizes:
+            np.testing.assert_array_equal(logs[str(n)], 2 * i + np.arange(n, dtype=np.float32))
+    assert len(seen) == 3

@@ -340,6 +340,20 @@ def test_what_is_logged_after_it_waits_for_slow_devices(embed, monkeypatch):
     assert seen == ["a", "a", "a", "b", "c", "c"]
 
 
+def test_the_compiler_has_nothing_to_complain_about(capfd):
+    """It warns of arrays that it has to bring together for one device without being told so."""
+
+    def f(x):
+        log({"b": 1.0})
+        return shards(scan)(x)
+
+    seen = []
+    jax.jit(spoolax.tap(f, seen.append))(xs())
+    spoolax.flush()
+    assert len(seen) == 10 + len([logs for logs in seen if "odd" in logs])
+    assert not capfd.readouterr().err
+
+
 def test_a_failing_program_delivers_what_it_sent():
     def fails(x):
         def body(x, i):

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.arrays import is_in_host_memory, is_key, key_impl, raw, raw_type
+from ._jax.arrays import is_in_host_memory, is_key, is_sharded, key_impl, raw, raw_type
 
 
 @jax.tree_util.register_static
@@ -33,24 +33,25 @@ class Packing:
     shapes: tuple[tuple[int, ...], ...]  # Of keys, those of the numbers behind them.
     dtypes: tuple[np.dtype[Any], ...]
     keys: tuple[str, ...]  # The implementation of arrays of keys; "" for numbers.
-    small: int  # Arrays of up to this many numbers are packed.
+    is_packed: tuple[bool, ...]
 
     @classmethod
     def of(cls, values: Iterable[Any], small: int) -> Packing:
-        """Lay out arrays, or types of arrays."""
+        """Lay out arrays, or types of arrays: those of up to so many numbers are packed.
+
+        Those that are known to be spread over a mesh are not, as they would have to be gathered.
+        """
         values = list(values)
         raws = [raw_type(value) for value in values]
         return cls(
             tuple(tuple(one.shape) for one in raws),
             tuple(np.dtype(one.dtype) for one in raws),
             tuple(key_impl(value.dtype) if is_key(value) else "" for value in values),
-            small,
+            tuple(
+                math.prod(one.shape) <= small and not is_sharded(value)
+                for one, value in zip(raws, values, strict=True)
+            ),
         )
-
-    @functools.cached_property
-    def is_packed(self) -> tuple[bool, ...]:
-        """Which of the arrays are packed."""
-        return tuple(math.prod(shape) <= self.small for shape in self.shapes)
 
     def pack(self, values: Iterable[Any]) -> tuple[Any, list[Any]]:
         """Return the words of the small arrays, and the large ones."""

@@ -141,6 +141,15 @@ def gathered(value: Any, mesh: Any) -> Any:
     return value if mesh is None else spread_over(value, mesh, (None,) * value.ndim)
 
 
+def copied_over(value: Any, mesh: Any) -> Any:
+    """Return an array of which every device of a mesh has a copy, whatever its type says."""
+    if is_sharded(value):
+        return gathered(value, mesh)
+    return jax.lax.with_sharding_constraint(
+        value, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    )
+
+
 def spread_over(value: Any, mesh: Any, spec: Iterable[Any]) -> Any:
     """Return an array that is sharded over a mesh, by its type."""
     place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))

@@ -55,6 +55,12 @@ def waits_for_loops() -> bool:
     return platform in ("cuda", "rocm", "gpu")
 
 
+def most_devices() -> int:
+    """The number of devices that a program will run on, if that is known, or may run on."""
+    target = _target.get()
+    return jax.device_count() if target is None else target.devices
+
+
 def devices() -> int:
     """The number of devices that the program which is being compiled will run on."""
     target = _target.get()

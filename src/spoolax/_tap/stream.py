@@ -148,8 +148,9 @@ def stream(
         meaning.waits_for_end = not part.calls
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())
     assert not nodes, "everything was sent"
-    tail = meaning.tail(meaning.finish(state))
-    if part is not None and returns:
+    by_call = part is not None and returns
+    tail = meaning.tail(meaning.finish(state), by_call)
+    if by_call:
         over = functools.partial(receiver.over, tail.handover)
         tail.numbers = host_call(over, tail.numbers, *tail.arrays)
     return outs, tail

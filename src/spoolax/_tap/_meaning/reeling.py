@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..._jax import arrays
 from ..._jax.host_call import host_call
-from ..._jax.platforms import waits_for_loops
+from ..._jax.platforms import most_devices, waits_for_loops
 from ..._listen.windows import Windows, WindowState
 from ..._log.entry import Nodes, entries
 from ..._walk.meaning import Meaning
 from ..._walk.places import Where
 from .._reels.gather import ShardGroup
-from .._reels.reel import MOST_BYTES, Group, Reel
+from .._reels.reel import MOST_BYTES, PACKED, PACKED_IF_SPREAD, Group, Reel
 from ..receive import Asked, Handover, Receiver, Tail
 from .claims import claimed
 from .urgent import is_urgent
@@ -67,6 +68,7 @@ class Reeling(Meaning):
         self.rehearses = False
         self.waits_for_end = False  # All that can wait does, whatever the orders are.
         self._mesh: Any = None  # That the arguments are spread over.
+        self._packed = PACKED_IF_SPREAD if most_devices() > 1 else PACKED
         self._in_blocks = waits_for_loops()
 
     def _rehearsed(self) -> None:
@@ -78,7 +80,7 @@ class Reeling(Meaning):
             # If there are others, it takes a number to put them in order.
             counted = group.counted and loops.count(unit_of(group.path)) == 1
             about = group.nodes, group.path, group.most
-            self._groups[name] = Group(*about, counted, share, self._mesh)
+            self._groups[name] = Group(*about, counted, share, self._mesh, self._packed)
         paths = (path for group in self._groups.values() for path in prefixes(group.path))
         self._loops = list(dict.fromkeys([*paths, *self._loops]))
         for group in self._groups.values():
@@ -91,12 +93,12 @@ class Reeling(Meaning):
         """Whether the program may call the host before it ends."""
         return bool(self._loops or self._sending or self._noting)
 
-    def tail(self, state: StreamState) -> Tail:
-        """What is left to hand over."""
+    def tail(self, state: StreamState, by_call: bool) -> Tail:
+        """What is left to hand over, by a call or with the outputs."""
         names = [*self._groups, *self._left] if self._returns else []
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(map(self._group_of, names))
-        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        buffers = [x for name in names for x in self._buffers(state, name, by_call)]
         return Tail(
             jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
         )
@@ -247,7 +249,7 @@ class Reeling(Meaning):
         loop, zero = str(where), jnp.int32(0)
         pause = [] if first is None else [first, state.iterations[loop]]
         question = [*pause, *self._caller(), *self._numbers(state, names)]
-        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        buffers = [x for name in names for x in self._buffers(state, name, True)]
         last = None
         if nodes:
             last = group_of(nodes, where, False)
@@ -268,6 +270,15 @@ class Reeling(Meaning):
             since={**state.since, **{name: self._made(state, name) for name in counted}},
         )
         return state._replace(rows=zero) if is_all else state
+
+    def _buffers(self, state: StreamState, name: str, by_call: bool) -> list[Any]:
+        """The arrays of a reel, which are handed over by a call of one device, or returned."""
+        reel = state.reels[name]
+        buffers = [reel.words, *reel.large]
+        if name in self._left and by_call:  # XLA would do the same, and print a warning.
+            mesh = self._left[name].mesh
+            buffers = [arrays.copied_over(x, mesh) for x in buffers]
+        return buffers
 
     def _caller(self) -> list[Any]:
         """Which device calls the host, if there are several that do."""

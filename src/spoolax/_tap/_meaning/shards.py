@@ -29,7 +29,7 @@ from ..._walk.meaning import Shards
 from ..._walk.places import Where
 from ..._walk.shard_map import devices_along
 from .._reels.gather import ShardGroup, Spread
-from .._reels.reel import Group, Reel
+from .._reels.reel import PACKED, Group, Reel
 from ..in_step import MORE, InStep
 from ..pace import UNLIMITED
 from ..receive import Receiver
@@ -82,6 +82,7 @@ class InShards(Streaming, Shards):
         given = around._listeners, around._outermost, around.repeated
         super().__init__(*given, self._in_step, around._returns)
         self._name, self._around, self._construct = name, around, construct
+        self._packed = PACKED  # Of each device.
         self.rehearses = True
         self._spreads: dict[str, list[Spread]] = {}
         self._uneven: set[str] = set()  # Reels that are written in branches.
@@ -148,8 +149,8 @@ class InShards(Streaming, Shards):
         if self.rehearses:
             self._rehearsed()
             spreads = [self._spreads[name] for name in self._groups]
-            size = self._construct.mesh.size
-            self._in_step.group = ShardGroup(list(self._groups.values()), spreads, size)
+            groups = list(self._groups.values())
+            self._in_step.group = ShardGroup(groups, spreads, self._construct.mesh)
             around._loops += self._loops
             if self._leaves_some:
                 around._left[self._name] = self._in_step.group

@@ -27,7 +27,10 @@ MOST_ROWS = 16384
 MOST_BYTES_EACH = 1 << 20
 MOST_BYTES_OF_ALL = 4 << 20  # If a reel can hold all that a loop logs, as its outputs would.
 MOST_BYTES = 16 << 20  # All reels of a program together.
-PACKED = 1024  # Arrays of up to this many numbers are packed into words.
+# Arrays of up to this many numbers are packed into words. On several devices, they may be spread,
+# which is not known yet, and would be gathered in every iteration: so only what hardly is.
+PACKED = 1024
+PACKED_IF_SPREAD = 8
 
 
 class Reel(NamedTuple):
@@ -48,11 +51,11 @@ class ReelRows(NamedTuple):
 class Layout:
     """Where in a row everything is: a header of `header` numbers, and entries like `nodes`."""
 
-    def __init__(self, header: int, nodes: Nodes, mesh: Any) -> None:
+    def __init__(self, header: int, nodes: Nodes, mesh: Any, packed: int) -> None:
         self.header = header
         self._leaves, self._tree = jax.tree.flatten(nodes)  # Only the types.
         numbers = [jax.ShapeDtypeStruct((), jnp.int32)] * header
-        self._packing = Packing.of([*numbers, *self._leaves], PACKED)
+        self._packing = Packing.of([*numbers, *self._leaves], packed)
         self._mesh = next(filter(None, map(mesh_of, self._leaves)), mesh)
         large = zip(self._leaves, self._packing.is_packed[header:], strict=True)
         self._specs = [_spec(leaf) for leaf, small in large if not small]  # Of large arrays.
@@ -137,12 +140,13 @@ class Group:
         counted: bool,
         most_bytes: int = MOST_BYTES_EACH,
         mesh: Any = None,  # That the program runs on, as it may not say.
+        packed: int = PACKED,
     ) -> None:
         self.nodes, self.path, self.most = nodes, path, most
         # The header of a row is its number, and the iteration of each loop; or nothing, if rows are
         # `counted` by the iterations of the one loop that they are in.
         self.counted = counted
-        self.layout = Layout(0 if counted else 1 + len(path), nodes, mesh)
+        self.layout = Layout(0 if counted else 1 + len(path), nodes, mesh, packed)
         size = max(1, self.layout.row_bytes)
         self.holds_all = most is not None and most * size <= min(MOST_BYTES_OF_ALL, most_bytes)
         rows = min(MOST_ROWS, max(ENOUGH_ROWS, ENOUGH_BYTES // size))
