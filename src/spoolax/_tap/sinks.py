@@ -41,6 +41,8 @@ class Sink:
         # Whether what is posted may be queued with what was posted before, though something for
         # others came in between. That is cheaper, where nobody sees when exactly it gets it.
         self.gathers = False
+        # Whether it gets things whatever else of the same owner waits, for its device, say.
+        self.apart = False
         self.block: Block | None = None  # The one that it belongs to.
         self.behind: Sink | None = None  # The one in whose line it is.
         self.stop: StopRun | None = None  # It has seen enough.
@@ -61,6 +63,8 @@ class Sink:
 
         These are sinks of the same owner, or callback, or object whose methods they call.
         """
+        if self.apart:
+            return id(self)
         if self.behind is not None:
             return self.behind.line
         if self.owner is not None:
@@ -73,7 +77,7 @@ class Sink:
     @property
     def group(self) -> Any:
         """What lines have in common that go to the same loggers."""
-        outer = self.owner
+        outer = None if self.apart else self.owner
         while (within := getattr(outer, "within", None)) is not None:
             outer = within
         return self.line if outer is None else id(outer)

@@ -34,6 +34,7 @@ class BufferedLogger(Logger[Any]):
         self._sink = Sink(self._receive, owner=self)
         self._sink.gathers = True
         self._clock = Sink(self._flush_buffered, owner=self)
+        self._clock.apart = True  # What was buffered need not wait for rows that are not ready.
         self._will_flush = False  # The clock has been set.
         self._process = os.getpid()
         self._failure: BaseException | None = None
