@@ -27,7 +27,7 @@ def steps(x):
 
     def body(x, i):
         x = jnp.sin(x) + 1
-        spoolax.log({"x": x, "row": x[:, :16], "i": i})
+        spoolax.log({"x": x, "row": x[:, :16], "i": i, "keys": jax.random.split(jax.random.key(0), x.shape)})
         return x, None
 
     spoolax.log({"first": x})
@@ -86,7 +86,7 @@ def test_what_is_streamed_arrives_whole(kind, how):
         half = len(seen) // 2
         assert [list(logs) for logs in seen[:half]] == [list(logs) for logs in seen[half:]]
         seen = seen[half:]
-    assert [list(logs) for logs in seen] == [["first"], ["key"], *[["x", "row", "i"]] * 5]
+    assert [list(logs) for logs in seen] == [["first"], ["key"], *[["x", "row", "i", "keys"]] * 5]
     for i, (logs, value) in enumerate(
         zip(seen[2:], expected(np.ones((4, 1000), np.float32)), strict=True)
     ):

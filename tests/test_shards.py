@@ -375,7 +375,8 @@ def test_a_failing_program_delivers_what_it_sent():
     assert [int(logs["i"]) for logs in seen] == list(range(6))
 
 
-def test_a_call_that_fails_on_one_device_is_raised():
+@pytest.mark.parametrize("how", ["tap", "jit(tap)", "listening"])
+def test_a_call_that_fails_on_one_device_is_raised(how):
     """The others do not wait for it: nothing that we do takes all of them."""
 
     def check(v):
@@ -390,11 +391,16 @@ def test_a_call_that_fails_on_one_device_is_raised():
 
         return lax.scan(body, x, length=20)[0]
 
-    seen = []
+    seen, f = [], shards(fails)
     with pytest.raises(Exception, match="three"):
-        jax.block_until_ready(spoolax.tap(shards(fails), seen.append)(xs() * 0 - xs() + 4))
-    spoolax.flush()
+        if how == "listening":
+            with spoolax.listening(seen.append):
+                jax.block_until_ready(jax.jit(f)(xs() * 0 - xs() + 4))
+        else:
+            tapped = spoolax.tap(f, seen.append)
+            jax.block_until_ready((tapped if how == "tap" else jax.jit(tapped))(4 - xs()))
     runtime_tokens.clear()
+    spoolax.flush()
     assert len(seen) >= 2
 
 

@@ -50,10 +50,11 @@ def zeros(aval: Any) -> Any:
     """Return zeros of any type that JAX knows, random keys included."""
     if is_key(aval):
         shape = (*aval.shape, *key_shape(aval.dtype))
-        return as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
-    if aval.dtype == jax.dtypes.float0:
+        value = as_key(jax.numpy.zeros(shape, jax.numpy.uint32), aval.dtype)
+    elif aval.dtype == jax.dtypes.float0:
         return np.zeros(aval.shape, jax.dtypes.float0)
-    value = jax.numpy.zeros(aval.shape, aval.dtype)
+    else:
+        value = jax.numpy.zeros(aval.shape, aval.dtype)
     # Given a sharding, `zeros` ignores it where no mesh is set.
     return jax.sharding.reshard(value, aval.sharding) if is_sharded(aval) else value
 

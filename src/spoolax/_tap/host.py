@@ -203,6 +203,9 @@ class Host(Worker):
         with contextlib.suppress(RuntimeError):
             self.wait_for_ends()
             jax.effects_barrier()
+        for run in self.runs.incomplete():
+            self.wait_for_ends(always=True)
+            self.runs.ended(run)
         if self.made_fail:
             self.made_fail = False
             forget_failures()

@@ -108,6 +108,11 @@ class _Gathering:
             self.calls[max(self.calls)].then.append(act)
             return True
 
+    def is_incomplete(self) -> bool:
+        """Say whether there is something that waits for other devices."""
+        with self.lock:
+            return bool(self.calls) or any(self.parts.values())
+
     def ended(self) -> None:
         """Queue what some devices have handed over before the program failed."""
         for number, call in list(self.calls.items()):

@@ -28,6 +28,7 @@ class Run:
         self.stop: StopRun | KeyboardInterrupt | None = None  # Somebody wants it to stop.
         self.stopped = False  # It was told so; else it ended before it could be.
         self.waited = True  # Somebody waits for its end, and raises what stopped it.
+        self.thread: int | None = None  # That has started it, if it was not registered.
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.
         self.token: Any = None  # It is ready when the program has ended.
@@ -122,11 +123,12 @@ class Execution:
 
     def __init__(self) -> None:
         self.interruptible = interruptible()
+        self._thread = threading.get_ident()
         self._run: Run | None = None  # Once it has called the host.
 
     def identify(self, run: Run) -> None:
         """This is its run."""
-        run.interruptible, self._run = self.interruptible, run
+        run.interruptible, run.thread, self._run = self.interruptible, self._thread, run
 
     def raise_if_stopped(self) -> None:
         if self._run is not None:
@@ -189,6 +191,12 @@ class Runs:
             self._registered.pop(run.number, None)
         for gathering in run.gatherings.values():
             gathering.ended()
+
+    def incomplete(self) -> list[Run]:
+        """Programs of this thread in which not all devices have handed over what some have."""
+        with self._lock:
+            mine = [run for run in self._anonymous.values() if run.thread == threading.get_ident()]
+        return [run for run in mine if any(one.is_incomplete() for one in run.gatherings.values())]
 
     def abandoned(self, run: Run) -> None:
         """Nobody waits for a program any more, which may still run, or not even have begun."""

@@ -148,11 +148,10 @@ def stream(
         meaning.waits_for_end = not part.calls
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())
     assert not nodes, "everything was sent"
-    by_call = part is not None and returns
-    tail = meaning.tail(meaning.finish(state), by_call)
-    if by_call:
-        over = functools.partial(receiver.over, tail.handover)
-        tail.numbers = host_call(over, tail.numbers, *tail.arrays)
+    tail = meaning.tail(meaning.finish(state))
+    if part is not None and returns:
+        # Nobody waits for an answer: if one of the devices has failed, the others would for ever.
+        host_call(functools.partial(receiver.over, tail.handover), tail.numbers, *tail.arrays)
     return outs, tail
 
 

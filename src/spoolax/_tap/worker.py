@@ -72,9 +72,9 @@ class Worker:
             if not self._backlog.add_to_pile(sink, item, size):
                 self._backlog.append(Pile(sink, item, size))
 
-    def wait_for_ends(self) -> None:
+    def wait_for_ends(self, always: bool = False) -> None:
         """Wait for programs of this thread that hand over what they log at their end only."""
-        if self.misses_starts:
+        if self.misses_starts or always:
             with listening(None):
                 jax.block_until_ready(markers())
 

@@ -63,6 +63,7 @@ class Reeling(Meaning):
         self._left: dict[str, ShardGroup] = {}  # What each `shard_map` may leave.
         self._loops: list[str] = []  # Those that have reels, on any device.
         self._sending: set[str] = set()  # Loops that send amid iterations.
+        self._shards_call = False  # The devices of a `shard_map` call the host at its end.
         self._noting: dict[str, Where] = {}  # Those in which an alarm may go off,
         self._rigid: set[str] = set()  # and those that send more, so they cannot be repeated.
         self.rehearses = False
@@ -91,14 +92,14 @@ class Reeling(Meaning):
     @property
     def calls(self) -> bool:
         """Whether the program may call the host before it ends."""
-        return bool(self._loops or self._sending or self._noting)
+        return bool(self._loops or self._sending or self._noting or self._shards_call)
 
-    def tail(self, state: StreamState, by_call: bool) -> Tail:
-        """What is left to hand over, by a call or with the outputs."""
+    def tail(self, state: StreamState) -> Tail:
+        """What is left to hand over."""
         names = [*self._groups, *self._left] if self._returns else []
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(map(self._group_of, names))
-        buffers = [x for name in names for x in self._buffers(state, name, by_call)]
+        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
         return Tail(
             jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
         )
@@ -249,7 +250,7 @@ class Reeling(Meaning):
         loop, zero = str(where), jnp.int32(0)
         pause = [] if first is None else [first, state.iterations[loop]]
         question = [*pause, *self._caller(), *self._numbers(state, names)]
-        buffers = [x for name in names for x in self._buffers(state, name, True)]
+        buffers = [x for name in names for x in self._buffers(state, name)]
         last = None
         if nodes:
             last = group_of(nodes, where, False)
@@ -271,11 +272,11 @@ class Reeling(Meaning):
         )
         return state._replace(rows=zero) if is_all else state
 
-    def _buffers(self, state: StreamState, name: str, by_call: bool) -> list[Any]:
-        """The arrays of a reel, which are handed over by a call of one device, or returned."""
+    def _buffers(self, state: StreamState, name: str) -> list[Any]:
+        """The arrays of a reel, for one device to hand over."""
         reel = state.reels[name]
         buffers = [reel.words, *reel.large]
-        if name in self._left and by_call:  # XLA would do the same, and print a warning.
+        if name in self._left:  # XLA would do the same, and print a warning.
             mesh = self._left[name].mesh
             buffers = [arrays.copied_over(x, mesh) for x in buffers]
         return buffers

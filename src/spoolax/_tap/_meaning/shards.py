@@ -97,8 +97,16 @@ class InShards(Streaming, Shards):
 
     @property
     def _leaves_some(self) -> bool:
-        """Whether something may be left in reels at the end: not if nobody wants what is logged."""
-        return self._returns and bool(self._groups)
+        """Whether something may be left in reels at the end: not if nobody wants what is logged.
+
+        In somebody else's program, one device would have to hand it over, and wait for the others
+        to get there, of which one may fail. So there each device does so at the end.
+        """
+        return self._returns and not self._calls_at_end and bool(self._groups)
+
+    @property
+    def _calls_at_end(self) -> bool:
+        return self._returns and self._receiver.part is not None and bool(self._groups)
 
     def given(self, state: StreamState, where: Where) -> tuple[StreamState, Any]:
         if self.rehearses:
@@ -128,8 +136,10 @@ class InShards(Streaming, Shards):
     def end(self, state: StreamState) -> tuple[Any, Any]:
         if self.rehearses:
             return (), ()
-        if self._hands_over:
-            names = list(self._groups)
+        names = list(self._groups)
+        if self._calls_at_end:
+            state = self._call(state, Where(), names)
+        elif self._hands_over:
             state = lax.cond(
                 self._most(state.orders[-1]) != 0,
                 lambda s: self._call(s, Where(), names),
@@ -139,8 +149,8 @@ class InShards(Streaming, Shards):
         common = state.orders[:-MORE], state.totals
         if not self._leaves_some:
             return common, ()
-        reels = [state.reels[name] for name in self._groups]
-        numbers = jnp.stack(self._numbers(state, list(self._groups)))
+        reels = [state.reels[name] for name in names]
+        numbers = jnp.stack(self._numbers(state, names))
         own = [numbers, *(x for reel in reels for x in (reel.words, *reel.large))]
         return common, [self._varied(x)[None] for x in own]
 
@@ -152,6 +162,7 @@ class InShards(Streaming, Shards):
             groups = list(self._groups.values())
             self._in_step.group = ShardGroup(groups, spreads, self._construct.mesh)
             around._loops += self._loops
+            around._shards_call = around._shards_call or self._calls_at_end
             if self._leaves_some:
                 around._left[self._name] = self._in_step.group
             return state
