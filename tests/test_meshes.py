@@ -27,7 +27,9 @@ def steps(x):
 
     def body(x, i):
         x = jnp.sin(x) + 1
-        spoolax.log({"x": x, "row": x[:, :16], "i": i, "keys": jax.random.split(jax.random.key(0), x.shape)})
+        spoolax.log(
+            {"x": x, "row": x[:, :16], "i": i, "keys": jax.random.split(jax.random.key(0), x.shape)}
+        )
         return x, None
 
     spoolax.log({"first": x})

@@ -235,6 +235,24 @@ def stored(path):
 
 
 @program
+def left_early(path):
+    """The second process has fewer rows, because of an error of its own."""
+    x, step = spread(jnp.arange(3200.0).reshape(8, 400)), jax.jit(lambda x: x + 1)
+    schema = {"frames": spoolax.storage.WriterGroupConfig(lambda s: {"x": s["x"]})}
+
+    def loop():
+        nonlocal x
+        with spoolax.storage.ZarrStorageWriter(path, schema, {"x": x}) as one:
+            for i in range(10):
+                if i == 5 and jax.process_index() == 1:
+                    raise ValueError("no more")
+                one.log({"x": x}, i)
+                x = step(x)
+
+    return outcome(loop)
+
+
+@program
 def killed(directory):
     """The second process ends without a word, when something is on the disk."""
     x, lines, saved = spread(jnp.arange(8.0)), f"{directory}/log.jsonl", f"{directory}/log.h5"

@@ -90,6 +90,16 @@ def test_rows_are_written_by_all_processes_that_have_pieces_of_them(count, tmp_p
     assert len(chunks) == 4 * len(frames), "one for each device"
 
 
+def test_rows_that_all_have_written_count_though_one_has_no_more(tmp_path):
+    path = tmp_path / "frames.zarr"
+    first, second = run("left_early", 2, str(path))
+    assert second == "ValueError: no more"
+    assert "Process 1 has not written its pieces of row 6 of 'frames'. It has closed" in first
+    with spoolax.open(path) as whole:
+        assert whole["frames/x"][:][:, 0, 0].tolist() == [0, 1, 2, 3, 4]
+        assert whole.status == "failed"
+
+
 def test_errors_and_stops_of_callbacks():
     first, second = run("listened", 2)
     broken = "ValueError: broken"

@@ -95,7 +95,7 @@ def test_processes_write_their_own_pieces_and_the_first_commits(tmp_path):
     path, fails = Path(tmp_path / "a.zarr"), False
     one, other = pieces_of(spread(WHOLE, "rows")).pieces
 
-    def agree(name, rows):
+    def agree(name, rows, commit):
         assert (name, rows) == ("rows", store.row_count("rows") + 1)
         if fails:
             raise ConnectionError("the other one died")
@@ -103,6 +103,7 @@ def test_processes_write_their_own_pieces_and_the_first_commits(tmp_path):
             count = len(reader.focus_group("rows"))
         assert count == store.row_count("rows"), "they do not count before"
         second.write({"x": [Pieces(WHOLE.shape, "float32", [other])]}, count)
+        commit(rows)
 
     backend = ZarrBackend()
     backend.wait_with(agree)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from collections.abc import Callable
 
 from .._jax import processes
 from .._processes import PATIENCE
@@ -30,32 +30,49 @@ class Together:
     def wrote(self, table: str, rows: int) -> None:
         """Tell the first process how many rows of a table have the pieces of this one."""
         self._written[table] = rows
-        self._post(self._written)
+        self._post()
 
     def failed(self, error: BaseException) -> None:
-        """Tell the first process that there will be no more."""
-        self._post({"error": f"{type(error).__name__}: {error}"})
+        """Tell it that there will be no more,"""
+        self._post(f"It could not write them. {type(error).__name__}: {error}")
 
-    def _post(self, what: Any) -> None:
-        processes.post(self._key(processes.index()), json.dumps(what))
+    def closed(self) -> None:
+        """as this process has no more."""
+        self._post("It has closed the store.")
+
+    def _post(self, over: str = "") -> None:
+        written = {"rows": self._written, "over": over}
+        processes.post(self._key(processes.index()), json.dumps(written))
 
     def _key(self, process: int) -> str:
         return f"spoolax/pieces/{self._name}/{process}"
 
-    def wait_for(self, table: str, rows: int) -> None:
-        """Wait until all others have written their pieces of so many rows."""
-        last = time.monotonic() + PATIENCE
-        for process in range(1, processes.count()):
-            while self._rows_of(process, table) < rows:
-                if time.monotonic() > last:
-                    raise ProcessError(
-                        f"Process {process} has not written its pieces of row {rows} of {table!r} "
-                        f"within {PATIENCE:.0f} seconds. Rows before are safe."
-                    )
-                time.sleep(NAP)
+    def wait_for(self, table: str, rows: int, commit: Callable[[int], None]) -> None:
+        """Wait until all others have written their pieces of so many rows, and commit them.
 
-    def _rows_of(self, process: int, table: str) -> int:
+        If some of them never will be, raise an error, after those before are committed.
+        """
+        last = time.monotonic() + PATIENCE
+        errors: dict[int, ProcessError] = {}  # By how many rows count.
+        for process in range(1, processes.count()):
+            while True:
+                written, over = self._written_by(process, table)
+                if written >= rows:
+                    break
+                if not over and time.monotonic() > last:
+                    over = f"It had {PATIENCE:.0f} seconds."
+                if over:
+                    errors[written] = ProcessError(
+                        f"Process {process} has not written its pieces of row {written + 1} of "
+                        f"{table!r}. {over} Rows before are safe."
+                    )
+                    break
+                time.sleep(NAP)
+        commit(min([rows, *errors]))
+        if errors:
+            raise errors[min(errors)]
+
+    def _written_by(self, process: int, table: str) -> tuple[int, str]:
+        """How many rows a process has written, and why there will be no more, if so."""
         posted = json.loads(processes.posted(self._key(process)) or "{}")
-        if "error" in posted:
-            raise ProcessError(f"Process {process} cannot write its pieces. {posted['error']}")
-        return int(posted.get(table, 0))
+        return posted.get("rows", {}).get(table, 0), posted.get("over", "")

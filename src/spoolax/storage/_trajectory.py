@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from .._jax.processes import count
@@ -68,9 +68,11 @@ class TrajectoryWriter(BufferedLogger):
             self._unique = uuid.uuid4().hex
             together = Together(self._unique)
 
-            def agree(table: str, rows: int) -> None:
+            def agree(table: str, rows: int, commit: Callable[[int], None]) -> None:
                 if table in in_pieces:
-                    together.wait_for(table, rows)
+                    together.wait_for(table, rows, commit)
+                else:
+                    commit(rows)
 
             self._backend.in_pieces.wait_with(agree)
         meta = run_metadata(*self._settings, self._backend.packages)
@@ -103,10 +105,10 @@ class TrajectoryWriter(BufferedLogger):
 
     def hears(self, told: Any) -> None:
         """Get ready to write pieces of rows into the store of another process."""
-        path, written, unique = told
+        path, written, self._unique = told
         super().hears(path)
         self.prepare()
-        self._together, self._piece_writers = Together(unique), dict[str, WritesPieces]()
+        self._together, self._piece_writers = Together(self._unique), dict[str, WritesPieces]()
         self._begin(written)
 
     def _tables(self, old: StorageReader | None) -> Sequence[TableSpec]:
@@ -147,6 +149,8 @@ class TrajectoryWriter(BufferedLogger):
     def dismissed(self) -> None:
         """Write the last pieces that this process has."""
         self.write_rest()
+        if self._unique and self._failure is None:
+            self._together.closed()
 
     def wants(self, step: int) -> bool:
         """Whether any group stores the step."""

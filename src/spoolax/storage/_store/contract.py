@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -98,11 +98,17 @@ class Backend(Protocol):
         """Open a store for reading. If it is damaged, a `StorageError` says so."""
 
 
+Agree: TypeAlias = Callable[[str, int, Callable[[int], None]], None]
+
+
 class InPieces(Protocol):
     """A backend whose stores several processes may write, each of them its own pieces of rows."""
 
-    def wait_with(self, agree: Callable[[str, int], None]) -> None:
-        """Have `agree(table, rows)` called before so many rows of a table count."""
+    def wait_with(self, agree: Agree) -> None:
+        """Have `agree(table, rows, commit)` called before so many rows of a table count.
+
+        It calls `commit` with the number of rows that all processes have written.
+        """
 
     def piece_writer(self, path: Path, table: str) -> WritesPieces:
         """Write pieces of the rows of a table of a store that another process has made."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...errors import LogValueError
 from ...loggers._protocol.paths import UrlPath
+from .._store.contract import Agree
 from .._store.damage import raises_storage_errors
 from .._store.lock import Lock
 from .._store.structures import Json
@@ -22,8 +23,10 @@ from ._writer import ZarrWriter
 DEFAULT = "blosc"  # Zarr's own specification has it, and it is fast.
 
 
-def nothing(table: str, rows: int) -> None:
-    """There are no other processes."""
+def at_once(table: str, rows: int, commit: Callable[[int], None]) -> None:
+    """Commit rows: there are no other processes."""
+    del table
+    commit(rows)
 
 
 class ZarrBackend:
@@ -39,7 +42,7 @@ class ZarrBackend:
     ) -> None:
         codecs(compression, 1)  # Refuses what is not known.
         self._compression, self._units, self._endpoint = compression, dict(units or {}), endpoint
-        self._agree: Callable[[str, int], None] = nothing
+        self._agree: Agree = at_once
         # Where a bucket is may change, and one who reads this has found it already.
         self.options: Json = {"compression": compression, "units": self._units}
 
@@ -48,7 +51,7 @@ class ZarrBackend:
         """It takes rows in pieces."""
         return self
 
-    def wait_with(self, agree: Callable[[str, int], None]) -> None:
+    def wait_with(self, agree: Agree) -> None:
         """Have other processes write their pieces before rows count: see `_pieces.py`."""
         self._agree = agree
 

@@ -8,8 +8,8 @@ the steps, and columns that are not in pieces, and it alone commits rows. The ot
 - The others wait until the first has opened the store.
 - The others call `PieceWriter.write(...)`, which returns when their pieces are on the disk, and
   then tell the first. That waits for them in a function which `ZarrBackend.wait_with` was given,
-  when its own chunks are written, and before the rows count. If a process fails, the function
-  raises an error, and the rows never count.
+  when its own chunks are written, and then says which rows count. If a process fails, those
+  which it has not written never do, and the function raises an error.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ class PieceWriter:
 
         >>> half = np.ones(2, np.float32)
         >>> first, second = ZarrBackend(), ZarrBackend()
-        >>> def agree(table, rows):
+        >>> def agree(table, rows, commit):
         ...     mine = Pieces((4,), "float32", [((slice(2, 4),), 2 * half)])
         ...     second.piece_writer(path, table).write({"x": [mine]}, rows - 1)
+        ...     commit(rows)
         >>> first.wait_with(agree)
         >>> writer = first.create(path, {}, [spec], None)
         >>> mine = Pieces((4,), "float32", [((slice(0, 2),), half)])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._store.contract import Block, Status
+from .._store.contract import Agree, Block, Status
 from .._store.metadata import with_schema
 from .._store.structures import Json
 from .._store.tables import TableSpec
@@ -29,7 +30,7 @@ class ZarrWriter:
         path: Path,
         meta: Json,
         new_table: tuple[int | None, str | None, Mapping[str, str]],
-        agree: Callable[[str, int], None],
+        agree: Agree,
     ) -> None:
         self._place, self._path, self._meta = place, path, meta
         self._new_table, self._agree = new_table, agree
@@ -73,12 +74,17 @@ class ZarrWriter:
         one, count = self._tables[table], len(steps)
         self._state.check()
         finish(one.append(steps, columns), self._path)
-        self._agree(table, one.rows + count)
-        rows = self._state.contents["rows"] | {table: one.rows + count}
-        grown = self._documents_of([(column, one.rows + count) for column in one.columns])
-        finish([*grown, self._state.committing(rows=rows)], self._path)
-        self._state.committed(rows=rows)
-        one.committed(count)
+        self._agree(table, one.rows + count, functools.partial(self._commit, table))
+
+    def _commit(self, table: str, count: int) -> None:
+        """From now on, so many rows of a table count."""
+        one = self._tables[table]
+        if count > one.rows:
+            rows = self._state.contents["rows"] | {table: count}
+            grown = self._documents_of([(column, count) for column in one.columns])
+            finish([*grown, self._state.committing(rows=rows)], self._path)
+            self._state.committed(rows=rows)
+            one.committed(count - one.rows)
 
     def set_steps_run(self, steps: int) -> None:
         """Record how many steps have run."""
