@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,16 @@ from spoolax.storage import (
     HDF5StorageReader,
     HDF5StorageWriter,
     WriterGroupConfig,
+    ZarrStorageReader,
+    ZarrStorageWriter,
 )
 from spoolax.testing import LoggerContract
 
 KEY = jax.random.key(0)
+WRITERS = {
+    "h5": (HDF5StorageWriter, HDF5StorageReader),
+    "zarr": (ZarrStorageWriter, ZarrStorageReader),
+}
 
 
 def test_wide_types_come_back_too(tmp_path):
@@ -349,6 +356,59 @@ def test_an_error_of_the_writing_is_raised_by_the_next_log_and_at_the_end(tmp_pa
         host.wait()
         with pytest.raises(OSError, match="has been removed"):
             writer.log(2.0, 1)
+
+
+@pytest.mark.parametrize("kind", ["h5", "zarr"])
+def test_a_row_that_is_not_ready_does_not_hold_up_those_before(kind, tmp_path):
+    """They are written after a second, or when `flush` is called."""
+    goes_on, path = threading.Event(), tmp_path / f"a.{kind}"
+    writer, reader = WRITERS[kind]
+    schema = {"x": WriterGroupConfig(lambda x: {"x": x})}
+
+    class Later:
+        @staticmethod
+        def is_ready():
+            return goes_on.is_set()
+
+    def rows():
+        with reader(path) as stored:
+            return len(stored.focus_group("x"))
+
+    with writer(path, schema, jnp.zeros(3)) as log:
+        for step in range(5):
+            log.log(jnp.full(3, float(step)), step)
+        spoolax.flush()
+        assert rows() == 5
+        log.log(jnp.full(3, 5.0), 5)
+        (group,) = log._groups
+        log.send((group, (6, group.take(jnp.full(3, 6.0), 6))), group.nbytes, [Later()])
+        last = time.monotonic() + 30
+        while rows() < 6 and time.monotonic() < last:
+            time.sleep(0.1)
+        before = rows()
+        goes_on.set()
+    assert (before, rows()) == (6, 7)
+
+
+@pytest.mark.parametrize("spec", [(None, "b"), ("a", "b"), ("a",)], ids=str)
+def test_arrays_on_explicit_meshes_are_stored(spec, tmp_path):
+    kinds = (jax.sharding.AxisType.Explicit,) * 2
+    mesh = jax.make_mesh((2, 1), ("a", "b"), axis_types=kinds)
+    values = np.arange(32, dtype=np.float32).reshape(8, 4)
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+    x = jax.device_put(values, place)
+    schema = {"x": WriterGroupConfig(lambda x: {"x": x, "sum": jnp.sum(x)})}
+    with jax.set_mesh(mesh):
+        for kind, (writer, reader) in WRITERS.items():
+            path = tmp_path / f"a.{kind}"
+            with writer(path, schema, x) as log:
+                for step in range(2):
+                    log.log(x, step)
+            with reader(path) as stored:
+                assert np.array_equal(stored.focus_group("x")["x"][:], np.stack([values] * 2))
+        with spoolax.loggers.JsonlLogger(tmp_path / "a.jsonl") as log:
+            log.log({"x": x, "loss": 1.0}, 0)
+    assert spoolax.open(tmp_path / "a.jsonl")["x"][0].tolist() == values.tolist()
 
 
 def test_nothing_is_pickled():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from .._jax import processes
 from .._jax.arrays import is_key, type_text
 from .._show import html
 from .._show.curves import svg_curve
@@ -37,8 +38,10 @@ def _curve(logs: LogDict, key: str) -> str:
     leaves = jax.tree.leaves(one.value)
     if not one.stacked or len(leaves) != 1 or not _has_values(leaves[0]) or is_key(leaves[0]):
         return ""
+    if processes.divided(leaves):
+        return ""
     first = one.time_first()
-    numbers = plain(jax.tree.leaves(first.value)[0])
+    numbers = plain(processes.local(jax.tree.leaves(first.value)[0]))
     if numbers.dtype.kind not in "biuf" or len(numbers) < 2 or not numbers.size:
         return ""
     flat = numbers.reshape(len(numbers), -1).astype(np.float64)
@@ -108,7 +111,9 @@ def _ends(leaf: Any, mask: Any) -> str:
         return "(traced)"
     if not _has_values(leaf):
         return ""
-    numbers = plain(leaf)
+    if processes.divided([leaf]):
+        return "(spread over processes)"
+    numbers = plain(processes.local(leaf))
     if np.shape(mask) == np.shape(numbers)[: np.ndim(mask)] and not np.all(mask):
         numbers = numbers[np.asarray(mask)]
     flat = numbers.reshape(-1)

@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ class Host(Worker):
         super().__init__()
         self.runs = Runs()
         self.made_fail = False  # A program, to stop it. Whoever asked for that is told.
+        # Those that write out what loggers have buffered, if they are given something.
+        self.writers: weakref.WeakSet[Sink] = weakref.WeakSet()
 
     def begin(self, sink: Sink) -> Run:
         """Register an execution of a program."""
@@ -170,9 +173,14 @@ class Host(Worker):
             if room or progress == self._progress:
                 return
 
-    def flush(self) -> None:
-        """Wait until everything has been delivered, and raise what went wrong."""
+    def flush(self, everywhere: bool = False) -> None:
+        """Wait until everything has been delivered and written, and raise what went wrong."""
         self.wait()
+        writers = [one for one in self.writers if everywhere or not one.waits_for_processes]
+        for writer in writers:
+            self.post(writer, None)
+        if writers:
+            self.drain()
         with self._lock:
             broken, self._broken = self._broken, None
         errors = failures.take()
@@ -259,14 +267,14 @@ host = Host()
 
 
 def flush(everywhere: bool = False, timeout: float = 300.0) -> None:
-    """Wait until everything that was logged so far has been delivered.
+    """Wait until everything that was logged so far has been delivered, and written to files.
 
     Waits for all tapped programs that have been started, on any thread, and for their callbacks.
     Raises the first error of each callback that failed since the last time.
 
     Args:
         everywhere: Wait for the other processes of `jax.distributed` as well, which have to call
-            this, too.
+            this, too. Only then is what several of them write together written.
         timeout: Seconds to wait for them.
 
     Examples:
@@ -281,7 +289,7 @@ def flush(everywhere: bool = False, timeout: float = 300.0) -> None:
         1.0
     """
     try:
-        host.flush()
+        host.flush(everywhere)
     finally:  # An error here must not keep the others waiting.
         if everywhere:
             wait_for_all("spoolax.flush(everywhere=True)", timeout)

@@ -43,6 +43,7 @@ class Sink:
         self.gathers = False
         # Whether it gets things whatever else of the same owner waits, for its device, say.
         self.apart = False
+        self.waits_for_processes = False  # It does not get on if the others do not.
         self.block: Block | None = None  # The one that it belongs to.
         self.behind: Sink | None = None  # The one in whose line it is.
         self.stop: StopRun | None = None  # It has seen enough.

@@ -35,6 +35,7 @@ class BufferedLogger(Logger[Any]):
         self._sink.gathers = True
         self._clock = Sink(self._flush_buffered, owner=self)
         self._clock.apart = True  # What was buffered need not wait for rows that are not ready.
+        host.writers.add(self._clock)
         self._will_flush = False  # The clock has been set.
         self._process = os.getpid()
         self._failure: BaseException | None = None
@@ -100,6 +101,7 @@ class BufferedLogger(Logger[Any]):
 
     def write_rest(self) -> None:
         """Write what is left, at the end, unless something went wrong."""
+        host.writers.discard(self._clock)
         if self._will_flush:
             host.cancel(self._clock)
         if self._failure is None:

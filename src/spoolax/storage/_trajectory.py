@@ -66,6 +66,7 @@ class TrajectoryWriter(BufferedLogger):
         in_pieces = [group.name for group in self._groups if group.grid]
         if self._backend.in_pieces is not None and count() > 1 and in_pieces:
             self._unique = uuid.uuid4().hex
+            self._clock.waits_for_processes = True
             together = Together(self._unique)
 
             def agree(table: str, rows: int, commit: Callable[[int], None]) -> None:
@@ -108,6 +109,7 @@ class TrajectoryWriter(BufferedLogger):
         path, written, self._unique = told
         super().hears(path)
         self.prepare()
+        self._clock.waits_for_processes = bool(self._unique)
         self._together, self._piece_writers = Together(self._unique), dict[str, WritesPieces]()
         self._begin(written)
 
