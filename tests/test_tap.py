@@ -1,5 +1,6 @@
 """Properties of `tap` that hold for every program in the table, and what its options do."""
 
+import contextlib
 import functools
 import pickle
 import re
@@ -296,7 +297,8 @@ def test_origins_are_kept_under_differentiation():
     }
 
 
-def test_entries_of_shard_map_are_labelled_with_their_devices():
+@pytest.mark.parametrize("given", [True, False], ids=["given", "set"])
+def test_entries_of_shard_map_are_labelled_with_their_devices(given):
     """One lane for each device, and the names of the devices."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 
@@ -305,8 +307,10 @@ def test_entries_of_shard_map_are_labelled_with_their_devices():
         return x
 
     spec = jax.sharding.PartitionSpec("d")
-    f = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
-    _, (logs,) = tapped(f, jnp.arange(4.0))
+    with contextlib.nullcontext() if given else jax.set_mesh(mesh):
+        mesh = {"mesh": mesh} if given else {}
+        f = jax.shard_map(shard, **mesh, in_specs=spec, out_specs=spec)
+        _, (logs,) = tapped(f, jnp.arange(4.0))
     assert logs["mine"].tolist() == [1.0, 5.0]
     assert logs.origin.device == tuple(map(str, jax.devices()[:2]))
     assert logs.origin.coordinates == ({"d": 0}, {"d": 1})

@@ -11,6 +11,7 @@ import numpy as np
 from jax._src import config, core
 from jax._src.array import ArrayImpl
 from jax._src.lax import lax as lax_internal
+from jax._src.mesh import get_concrete_mesh
 
 
 def on_device(numbers: Any) -> Any:
@@ -124,6 +125,14 @@ def mesh_around(sharding: Any) -> jax.sharding.Mesh:
     if isinstance(sharding, jax.sharding.NamedSharding):
         return sharding.mesh
     return jax.sharding.Mesh(np.array(sharding._device_assignment), ("device",))
+
+
+def concrete_mesh(mesh: Any) -> jax.sharding.Mesh | None:
+    """The mesh of devices that an abstract one stands for, if it has been set."""
+    if isinstance(mesh, jax.sharding.Mesh):
+        return mesh
+    around = get_concrete_mesh()
+    return around if around.abstract_mesh == mesh else None
 
 
 def mesh_of(value: Any) -> Any:

@@ -168,7 +168,7 @@ def _origin(piece: Piece, row: int | slice, run: Run, when: float) -> Origin:
         path=piece.path,
         iteration=tuple(iteration.tolist()) if isinstance(row, int) else iteration,
         lanes=meta.lanes,
-        device=(meta.devices and meta.devices.names) or run.device,
+        device=run.device if meta.devices is None else meta.devices.names or None,
         coordinates=meta.devices.coordinates if meta.devices else (),
         time=when,
         tags=meta.tags,

@@ -31,6 +31,7 @@ from .worker import Worker
 MOST_UNREADY = 1000
 # When the queue is full and nothing has been delivered for this long, the program goes on.
 STUCK = 5.0
+STUCK_AGAIN = 0.1  # It will do so again.
 # Who has pressed Ctrl-C is told after this long why nothing happens.
 PATIENCE = 1.0
 
@@ -168,9 +169,11 @@ class Host(Worker):
             progress = self._progress
             # A program that is to stop may hand over what it has, which is the last of it.
             is_full = self._backlog.is_full
-            room = self._wait_for(lambda: not is_full(chunk) or chunk.run.is_to_stop(), STUCK)
+            patience = STUCK_AGAIN if chunk.run.was_stuck else STUCK
+            room = self._wait_for(lambda: not is_full(chunk) or chunk.run.is_to_stop(), patience)
             # A callback that makes no progress may itself wait for the program that waits here.
             if room or progress == self._progress:
+                chunk.run.was_stuck = chunk.run.was_stuck or not room
                 return
 
     def flush(self, everywhere: bool = False) -> None:

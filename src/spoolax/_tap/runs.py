@@ -28,6 +28,7 @@ class Run:
         self.stop: StopRun | KeyboardInterrupt | None = None  # Somebody wants it to stop.
         self.stopped = False  # It was told so; else it ended before it could be.
         self.waited = True  # Somebody waits for its end, and raises what stopped it.
+        self.was_stuck = False  # A callback waited for it while it waited for the callback.
         self.thread: int | None = None  # That has started it, if it was not registered.
         self.done_with: set[Sink] = set()  # Sinks that have seen enough.
         self.unbounded = False  # It was started by the worker, which must not wait for itself.

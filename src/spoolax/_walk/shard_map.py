@@ -105,7 +105,8 @@ def _shard_map(
 def devices_along(mesh: Any, names: tuple[str, ...]) -> Devices:
     """The devices along some axes of a mesh: the first ones, if others hold the same values."""
     axes = tuple((name, mesh.shape[name]) for name in names)
-    if not isinstance(mesh, jax.sharding.Mesh):  # An abstract one.
+    mesh = arrays.concrete_mesh(mesh)
+    if mesh is None:
         return Devices(axes, ())
     place = tuple(slice(None) if name in names else 0 for name in mesh.axis_names)
     return Devices(axes, tuple(map(str, mesh.devices[place].flat)))

@@ -74,7 +74,8 @@ def repair(run: str, directory: str) -> None:
             if isinstance(source, StoreSource) and source.is_left_open()
         ]
     if not crashed:
-        print("There is nothing to repair.")
+        print("No file was left open, so there is nothing to repair.")
+        print(f"Whether all that was written can be read, `spoolax check {run}` tells.")
         return
     from ..storage._repair import close_after_crash  # Which needs JAX.
 
