@@ -36,6 +36,11 @@ def main():
     print("the same, by processes of two devices")
     for count in (1, 2, 4):
         _show_cost(_run("cost", count, 2))
+    print("what processes agree on through the coordination service, by processes")
+    for count in (1, 2, 4, 8):
+        first, *_ = _run("agreed", count, 1)
+        pieces = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in first.items())
+        print(f"  {count} processes: {pieces}")
     print(f"frames of {4 * WIDTH >> 20} MB that are spread over processes, written in Zarr")
     for count in (1, 2, 4):
         (first, *_) = _run("written", count, 1)
@@ -144,6 +149,22 @@ def cost(folder):
     return {**each, "devices": len(jax.devices())}
 
 
+def agreed(folder):
+    """Opening and closing a logger, and waiting for all processes."""
+    numbers = iter(range(1000))
+
+    def opened():
+        with spoolax.loggers.JsonlLogger(f"{folder}/{next(numbers)}.jsonl"):
+            pass
+
+    return medians(
+        {
+            "opening a logger": opened,
+            "flush(everywhere=True)": lambda: spoolax.flush(everywhere=True),
+        }
+    )
+
+
 def written(folder):
     """Frames of which every process has a part."""
     rows = spread(np.random.default_rng(0).random(WIDTH, np.float32))
@@ -200,4 +221,5 @@ def _wait(what, number):
 if __name__ == "__main__":
     name, number, count, port, folder = sys.argv[1:]
     jax.distributed.initialize(f"127.0.0.1:{port}", int(count), int(number))
-    print(json.dumps({"cost": cost, "written": written}[name](str(pathlib.Path(folder)))))
+    parts = {"cost": cost, "agreed": agreed, "written": written}
+    print(json.dumps(parts[name](str(pathlib.Path(folder)))))

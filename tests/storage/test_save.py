@@ -337,3 +337,22 @@ def test_settings_are_loaded_with_the_logs(tmp_path):
     spoolax.save(tmp_path / "b.h5", logs)
     assert "host" in spoolax.load(tmp_path / "b.h5").meta
     assert spoolax.LogDict({"x": 1.0}).meta == {}
+
+
+def test_a_file_that_lacks_something_says_so(tmp_path, monkeypatch):
+    buffer, seen = SaveLogger.buffer, []
+
+    def fails_once(self, item):
+        seen.append(item)
+        if len(seen) == 2:
+            raise RuntimeError("no luck")
+        buffer(self, item)
+
+    monkeypatch.setattr(SaveLogger, "buffer", fails_once)
+    with pytest.raises(RuntimeError, match="no luck"):
+        with SaveLogger(tmp_path / "a.h5") as logger:
+            for step in range(3):
+                logger.log({"x": jnp.float32(step)}, step)
+    with spoolax.open(tmp_path / "a.h5") as run:
+        assert run["x"][:].tolist() == [0, 2]
+        assert (run.status, run.reason) == ("failed", "RuntimeError: no luck")

@@ -93,7 +93,7 @@ class LogDict(dict[str, Any]):
         if name in steps:
             return steps[name]
         known = ", ".join(f"`{step}`" for step in steps) or "none"
-        raise AttributeError(f"LogDict has no step or attribute `{name}`; its steps are: {known}.")
+        raise AttributeError(f"LogDict has no step or attribute `{name}`; its steps are: {known}")
 
     def __missing__(self, key: str) -> Any:
         known = ", ".join(map(repr, self)) or "none"

@@ -39,6 +39,7 @@ class BufferedLogger(Logger[Any]):
         self._will_flush = False  # The clock has been set.
         self._process = os.getpid()
         self._failure: BaseException | None = None
+        self._lost: BaseException | None = None  # Why something that was sent is not stored.
         self._buffered_bytes, self._last_write = 0, time.monotonic()
         self._steps_run = 0
 
@@ -96,7 +97,8 @@ class BufferedLogger(Logger[Any]):
             self.write_rest()
         finally:
             assert self.ending is not None
-            ending = self.ending if self._failure is None else Ending.of(self._failure)
+            failure = self._failure or self._lost
+            ending = self.ending if failure is None else Ending.of(failure)
             self._store.close(ending.status, ending.reason)
 
     def write_rest(self) -> None:
@@ -109,7 +111,11 @@ class BufferedLogger(Logger[Any]):
 
     def _receive(self, item: Any) -> None:
         self.check()
-        self.buffer(item)
+        try:
+            self.buffer(item)
+        except BaseException as error:
+            self._lost = self._lost or error
+            raise
 
     def _flush_buffered(self, _: None) -> None:
         self._will_flush = False
