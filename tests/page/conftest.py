@@ -18,7 +18,7 @@ from spoolax.view.server import View
 IS_THERE = importlib.util.find_spec("playwright") is not None
 collect_ignore_glob = ["conftest.py"] if IS_THERE else ["*"]
 
-PATIENCE = 20_000  # Milliseconds. The machine may be busy.
+PATIENCE = 90_000  # Milliseconds. The machine may be busy, and a hundred million numbers are drawn.
 
 
 @pytest.fixture(scope="session")
