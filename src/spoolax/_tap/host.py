@@ -214,9 +214,10 @@ class Host(Worker):
         with contextlib.suppress(RuntimeError):
             self.wait_for_ends()
             jax.effects_barrier()
-        for run in self.runs.incomplete():
+        if incomplete := self.runs.incomplete():
             self.wait_for_ends(always=True)
-            self.runs.ended(run)
+            for run in incomplete:
+                self.runs.ended(run)
         if self.made_fail:
             self.made_fail = False
             forget_failures()

@@ -195,8 +195,9 @@ class Runs:
 
     def incomplete(self) -> list[Run]:
         """Programs of this thread in which not all devices have handed over what some have."""
-        with self._lock:
-            mine = [run for run in self._anonymous.values() if run.thread == threading.get_ident()]
+        me = threading.get_ident()
+        with self._lock:  # Few of them have a `shard_map` in them.
+            mine = [r for r in self._anonymous.values() if r.gatherings and r.thread == me]
         return [run for run in mine if any(one.is_incomplete() for one in run.gatherings.values())]
 
     def abandoned(self, run: Run) -> None:
