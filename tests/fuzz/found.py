@@ -61,4 +61,14 @@ FOUND_WITH = {
         program(Node("grad", 0, (Node("cond", 0, (CONSTANT, Node("scan", 3, (LOG,)))),))),
         {"interval": 2},
     ),
+    "windows of scans in branches that were not taken, in shard_map": (
+        program(
+            Node(
+                "replicated",
+                1,
+                (Node("scan", 2, (Node("cond", 1, (Node("scan", 1, (LOG,)),)), Node("log", 1))),),
+            )
+        ),
+        {"interval": 2},
+    ),
 }

@@ -18,7 +18,19 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._jax.arrays import as_key, gathered, is_key, raw, raw_type, vary
-from .._log.entry import Entry, Loop, Meta, Nodes, map_entries, mask_for, masked, stacked, widen
+from .._log.entry import (
+    Entry,
+    Loop,
+    Meta,
+    Nodes,
+    both,
+    map_entries,
+    map_ran,
+    mask_for,
+    masked,
+    stacked,
+    widen,
+)
 from .._logdict import reductions
 from .._walk.places import Where
 from .keys import Key, loop_name
@@ -77,21 +89,21 @@ class Windows:
     def take(self, state: WindowState, nodes: Nodes, where: Where) -> tuple[Nodes, WindowState]:
         """Take entries in, and return those that are due."""
         if not self._windowed:
-            return nodes, state
+            return map_ran(lambda ran, depth: None, nodes), state  # Nobody counts.
         made: Nodes = ()
         for node in nodes:
             if isinstance(node, Entry):
                 new, state = self._take(state, node, loop_name(where))
                 made += new
             else:
-                new, state = self._take_rows(state, where, (node,))
+                new, state = self._take_rows(state, where, (node,), node.ran)
                 made += new
                 new, state = self.left(state, where)
                 made += new
         return made, state
 
     def _take_rows(
-        self, state: WindowState, where: Where, loops: tuple[Loop, ...]
+        self, state: WindowState, where: Where, loops: tuple[Loop, ...], ran: Any
     ) -> tuple[Nodes, WindowState]:
         loop, rows = loop_name(where, *loops), loops[-1].body
 
@@ -101,9 +113,10 @@ class Windows:
                 if isinstance(node, Entry):
                     new, state = self._take(state, node, loop)
                 else:
-                    new, state = self._take_rows(state, where, (*loops, node))
+                    inner = both(node.ran, ran)
+                    new, state = self._take_rows(state, where, (*loops, node), inner)
                 made += new
-            new, state = self._counted(state, loop)
+            new, state = self._counted(state, loop, ran)
             return state, made + new
 
         length = jax.tree.leaves(rows)[0].shape[0]
@@ -134,15 +147,15 @@ class Windows:
         """An iteration of the loop `where` has ended, and with it perhaps a window."""
         return self._counted(state, str(where))
 
-    def _counted(self, state: WindowState, loop: str) -> tuple[Nodes, WindowState]:
+    def _counted(self, state: WindowState, loop: str, ran: Any = None) -> tuple[Nodes, WindowState]:
         if loop not in state.counts:
             return (), state
-        count = state.counts[loop] + 1
+        count = state.counts[loop] + (1 if ran is None else ran.astype(jnp.int32))
         state = state._replace(counts={**state.counts, loop: count})
         folds = self._open(state, loop)
         if not folds:
             return (), state
-        due = count % self._interval == 0
+        due = both(ran, count % self._interval == 0)
         made = masked(self._entries(folds), due)
         return made, _with_folds(state, loop, _emptied(folds, due))
 

@@ -141,6 +141,7 @@ class Loop:
 
     body: tuple[Node, ...]
     label: Label = dataclasses.field(metadata={"static": True})
+    ran: Any = None  # False: it is in a branch that was not taken, and made no iterations.
 
 
 Node: TypeAlias = Entry | Loop
@@ -152,7 +153,21 @@ def map_entries(change: Callable[[Entry], Entry], nodes: Sequence[Node]) -> Node
     return tuple(
         change(node)
         if isinstance(node, Entry)
-        else Loop(map_entries(change, node.body), node.label)
+        else dataclasses.replace(node, body=map_entries(change, node.body))
+        for node in nodes
+    )
+
+
+def map_ran(change: Callable[[Any, int], Any], nodes: Sequence[Node], depth: int = 0) -> Nodes:
+    """Change what says whether loops ran, given it and in how many others they are."""
+    return tuple(
+        node
+        if isinstance(node, Entry)
+        else Loop(
+            map_ran(change, node.body, depth + 1),
+            node.label,
+            None if node.ran is None else change(node.ran, depth),
+        )
         for node in nodes
     )
 
@@ -185,7 +200,7 @@ def _pruned(nodes: Sequence[Node]) -> Nodes:
     kept: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
-            node = Loop(_pruned(node.body), node.label)
+            node = dataclasses.replace(node, body=_pruned(node.body))
             if node.body:
                 kept.append(node)
         elif node.data:
@@ -248,9 +263,21 @@ def masked(nodes: Sequence[Node], flag: Any) -> Nodes:
     def narrow(entry: Entry) -> Entry:
         shape = (*entry.meta.times, *entry.meta.lanes)
         mask = jnp.broadcast_to(flag, shape)
-        return entry.replace(mask=mask if entry.mask is None else entry.mask & mask)
+        return entry.replace(mask=both(entry.mask, mask))
 
-    return map_entries(narrow, nodes)
+    return tuple(
+        dataclasses.replace(node, ran=both(node.ran, jnp.asarray(flag)))
+        if isinstance(node, Loop)
+        else node
+        for node in map_entries(narrow, nodes)
+    )
+
+
+def both(flag: Any, other: Any) -> Any:
+    """Whether two things are true. None is."""
+    if flag is None or other is None:
+        return other if flag is None else flag
+    return flag & other
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -173,10 +173,15 @@ class _Pair:
     def __init__(self, value: Any, axis: int | None) -> None:
         self.value, self.axis = value, axis
 
+    def anywhere(self) -> Any:
+        return self.value if self.axis is None else self.value.any(self.axis)
+
 
 def _batched(node: Node, size: int) -> Node:
     if isinstance(node, Loop):
-        return Loop(tuple(_batched(child, size) for child in node.body), node.label)
+        body = tuple(_batched(child, size) for child in node.body)
+        # Lanes take their steps together: an iteration is one that any of them makes.
+        return dataclasses.replace(node, body=body, ran=node.ran and node.ran.anywhere())
     times, lanes = node.meta.times, node.meta.lanes
     outer = 1 if node.meta.devices else 0  # Devices stay outside of lanes.
     place = len(times) + outer

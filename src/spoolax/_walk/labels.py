@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from .._log.entry import Label, Loop, Nodes
 from .places import Where
 
@@ -9,7 +11,7 @@ from .places import Where
 def relabelled(nodes: Nodes, where: Where) -> Nodes:
     """Name loops that ended here differently from those that ended elsewhere in the same loop."""
     return tuple(
-        Loop(node.body, Label(f"{where.ordinal}:{node.label.name}"))
+        dataclasses.replace(node, label=Label(f"{where.ordinal}:{node.label.name}"))
         if isinstance(node, Loop)
         else node
         for node in nodes

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from .._jax import arrays
 from .._jax.anatomy import ShardMap
 from .._jax.primitives import JaxprEqn, shard_map_p
-from .._log.entry import Devices, Entry, Nodes, map_entries
+from .._log.entry import Devices, Entry, Nodes, map_entries, map_ran
 from .interpret import interpret, rule_for
 from .meaning import Collect, Meaning, Outcome, State
 from .places import Where
@@ -64,7 +64,15 @@ def _shard_map(
 
     def body(*args: Any) -> tuple[list[Any], Nodes]:
         outs, _, nodes = interpret(construct.programs[0], args, (), collect, inside)
-        return outs, map_entries(per_device, nodes)
+        return outs, map_ran(told_by_each, map_entries(per_device, nodes))
+
+    def told_by_each(ran: Any, depth: int) -> Any:
+        differs = varying(ran)
+        if not differs:
+            return ran
+        ran = arrays.vary(ran, differs) if check_vma else ran
+        names = tuple(name for name in mesh.axis_names if name in differs)
+        return _Placed(jnp.expand_dims(ran, depth), (*(None,) * depth, names))
 
     def per_device(entry: Entry) -> Entry:
         """Add a leading axis of devices to an entry that differs between them."""
@@ -98,6 +106,8 @@ def _shard_map(
         return outs, jax.tree.map(_Placed.value_of, nodes, is_leaf=_Placed.is_one)
 
     outs, nodes = mapped(run, (list(construct.out_specs), specs))
+    # As with lanes, an iteration is one that any device makes.
+    nodes = map_ran(lambda ran, depth: ran.any(depth) if ran.ndim > depth else ran, nodes)
     nodes, state = meaning.log(nodes, state, where) if nodes else (nodes, state)
     return outs, state, nodes
 
