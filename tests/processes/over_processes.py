@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -206,6 +207,61 @@ def listened():
     stopped = outcome(loop, x)
     late = outcome(spoolax.flush, True, 0.5) if jax.process_index() == 0 else None
     return [len(seen), sorted(origins), raised, float(y.sum()), heard, stopped, late]
+
+
+class At(spoolax.Logger):
+    """Does something in one process, when that gets the state after a step."""
+
+    processes = "all"
+
+    def __init__(self, process, step, act):
+        self.process, self.step, self.act, self.steps = process, step, act, []
+
+    def log(self, state, step):
+        """Note the step."""
+        self.steps.append(step)
+        if jax.process_index() == self.process and step == self.step:
+            self.act()
+
+
+def _raises(error):
+    raise error
+
+
+def _presses_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@program
+def simulated():
+    """Simulations that one process stops, each followed by another that all take part in."""
+    x, key, found = spread(jnp.arange(8.0)), jax.random.key(0), {}
+
+    def step(key, x):
+        return x + 1 + 0 * x.sum()
+
+    def run(name, logger, n_steps=300, **options):
+        with warnings.catch_warnings(record=True) as issued:
+            warnings.simplefilter("always")
+            try:
+                y = spoolax.simulate(step, x, n_steps, key=key, logger=logger, **options)
+                how = float(y.sum() - x.sum()) / 8
+            except spoolax.StopRun as stop:
+                how = f"{type(stop).__name__}: {stop}"
+        said = [str(one.message).splitlines()[0] for one in issued]
+        ending = getattr(logger, "ending", None)
+        found[name] = [how, spoolax.interrupted(), said, ending and ending.status]
+
+    run("whole", At(1, -1, None), inner=7)
+    run("until", At(1, -1, None), until=lambda x: x[0] >= 50, inner=7)
+    ctrl_c = At(1, 20, _presses_ctrl_c)
+    run("interrupted", ctrl_c, warmup=3)
+    found["logged"] = ctrl_c.steps
+    run("stopped", At(0, 30, lambda: _raises(spoolax.StopRun("enough"))))
+    run("converged", At(0, 30, lambda: _raises(spoolax.Converged("there"))))
+    run("at the end", At(1, 9, lambda: _raises(spoolax.StopRun("late"))), 10)
+    run("again", None, 10)
+    return found
 
 
 def writer(path, state, **options):

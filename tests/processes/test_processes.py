@@ -117,6 +117,28 @@ def test_errors_and_stops_of_callbacks():
     ]
 
 
+def test_a_simulation_stops_after_the_same_step_on_all_processes():
+    first, second = run("simulated", 2)
+    for one in (first, second):
+        assert one["whole"] == [300.0, False, [], "finished"]
+        assert one["until"] == [50.0, False, [], "finished"]
+        assert one["again"] == [10.0, False, [], None]
+    steps = len(first["logged"])
+    assert 21 <= steps < 300
+    for one in (first, second):
+        said = [f"Interrupted after {steps} of 300 steps."]
+        assert one["interrupted"] == [3 + steps, True, said, "interrupted"]  # With the warm-up.
+        assert one["logged"] == list(range(steps))
+    other = "StopRun: Another process stopped this simulation."
+    assert first["stopped"] == ["StopRun: enough", False, [], "interrupted"]
+    assert second["stopped"] == [other, False, [], "interrupted"]
+    steps, *_ = first["converged"]
+    assert 31 <= steps < 300
+    assert first["converged"] == second["converged"] == [steps, False, [], "finished"]
+    assert first["at the end"] == [other, False, [], "interrupted"]
+    assert second["at the end"] == ["StopRun: late", False, [], "interrupted"]
+
+
 def test_what_was_written_is_there_when_a_process_dies(tmp_path):
     """Though the others end as well, without a chance to close anything."""
     (first, second), _ = ended(start("killed", 2, str(tmp_path)))

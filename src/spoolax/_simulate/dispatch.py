@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from ..errors import StopRun
 from ..loggers import Logger
+from .agreement import INTERRUPTED, NOBODY, Agreement, stop_of
 from .programs import MOST_STEPS, Advance
 from .taking import Plan, Taking
 
@@ -33,6 +34,7 @@ class Now:
 
     step: int
     state: Any
+    interrupted: bool = False  # By Ctrl-C, in any process.
 
 
 class Course(NamedTuple):
@@ -43,7 +45,8 @@ class Course(NamedTuple):
     inner: int
     logger: Logger[Any]
     taking: Taking
-    asked: Callable[[], bool]  # Whether somebody asks to stop.
+    asked: Callable[[], BaseException | None]  # What asks to stop, if something does.
+    agreement: Agreement | None = None  # With the other processes.
 
     def plan(self, first: int) -> Plan:
         """Plan the next dispatch."""
@@ -54,7 +57,7 @@ def run(now: Now, course: Course) -> None:
     """Run up to a step, or until somebody asks to stop."""
     logger, taking = course.logger, course.taking
     at, never = number(now.step), (number(MOST_STEPS), jnp.bool_(False))
-    while now.step < course.end and not course.asked():
+    while now.step < course.end and course.asked() is None:
         plan = course.plan(now.step)
         wanted = taking.wanted(plan, now.step)
         at, now.state, rows, _ = course.advance(at, now.state, number(plan.length), wanted, never)
@@ -71,7 +74,8 @@ class _Sent(NamedTuple):
     end: int
     plan: Plan
     at: Any  # How far they have come,
-    done: Any  # and whether that is due to the test.
+    done: Any  # and whether that is due to the test,
+    why: Any  # or to what asks all processes to stop.
     rows: Any
     state: Any  # If the state after them is wanted, it is here.
 
@@ -81,35 +85,54 @@ def run_until(now: Now, course: Course, every: int, donate: bool, ahead: int = A
 
     The result of a test is read when other steps have been dispatched, so that the device need not
     wait for the host: `ahead` of them. They do nothing if it was true. States that are wanted are
-    logged after that, so they are copied if their buffers are donated.
+    logged after that, so they are copied if their buffers are donated. What several processes run
+    stops when they agree on it: until then, all of them dispatch the same.
     """
-    logger, taking = course.logger, course.taking
+    logger, taking, agreement = course.logger, course.taking, course.agreement
     sent, at, state, done = now.step, number(now.step), now.state, jnp.bool_(False)
     unknown: collections.deque[_Sent] = collections.deque()
     stop: StopRun | None = None  # By then the state may be gone, so what was dispatched runs.
+    why: Any = None
+
+    def log_or_skip(is_wanted: bool, state: Any, step: int, count: int) -> None:
+        nonlocal stop
+        try:
+            _log_or_skip(logger, is_wanted, state, step, count)
+        except StopRun as request:
+            if agreement is None:
+                raise
+            stop = stop or request
+
+    def is_asked() -> BaseException | None:
+        return stop or course.asked()
 
     def is_true(most_unknown: int) -> bool:
-        nonlocal stop
+        nonlocal stop, why
         while len(unknown) > most_unknown:
             one = unknown.popleft()
             if one.done:
                 count = int(one.at) - now.step
-                now.step, now.state = int(one.at), state
+                now.step, now.state, why = int(one.at), state, one.why
+                if not count:  # They were not to do anything.
+                    return True
                 last = now.step - 1
                 # No row was taken of a step whose state was to be logged.
                 planned = one.plan.is_wanted and now.step == one.end
                 is_wanted = planned or taking.wants_state(last)
                 rows_end = last if is_wanted else now.step
                 stop = taking.deliver(one.plan, one.rows, rows_end) or stop
-                _log_or_skip(logger, is_wanted, state, last, count)
+                log_or_skip(is_wanted, state, last, count)
                 return True
             now.step, now.state = one.end, one.state
             stop = taking.deliver(one.plan, one.rows, one.end) or stop
-            _log_or_skip(logger, one.plan.is_wanted, one.state, one.end - 1, one.plan.length)
+            log_or_skip(one.plan.is_wanted, one.state, one.end - 1, one.plan.length)
         return False
 
     reached = False
-    while sent < course.end and not reached and stop is None and not course.asked():
+    while sent < course.end and not reached and (agreement or is_asked() is None):
+        asks = None
+        if agreement is not None:
+            done, asks = agreement.known(done, is_asked())
         plan = course.plan(sent)
         count, wanted = number(plan.length), taking.wanted(plan, sent)
         at, state, rows, done = course.advance(at, state, count, wanted, (number(every), done))
@@ -118,10 +141,16 @@ def run_until(now: Now, course: Course, every: int, donate: bool, ahead: int = A
         kept = None
         if plan.is_wanted:
             kept = _copied(state) if donate else state
-        unknown.append(_Sent(sent, plan, at, done, rows, kept))
+        unknown.append(_Sent(sent, plan, at, done, asks, rows, kept))
         reached = is_true(ahead)
     reached = reached or is_true(0)
     now.state = state
+    if agreement is not None:
+        if not reached:  # Something may have come up since the last dispatch.
+            _, why = agreement.known(done, is_asked())
+        stop = stop_of(int(why), is_asked())
+        now.interrupted = int(why) == INTERRUPTED
+        reached = reached and int(why) == NOBODY
     if stop is not None:
         raise stop
     return reached

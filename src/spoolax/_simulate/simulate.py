@@ -24,6 +24,7 @@ from ..errors import Converged, InterruptedWarning, LogTypeError, LogValueError
 from ..loggers import CompositeLogger, Logger, NullLogger
 from ..loggers._protocol.ending import GoalReached, Interruption
 from ..loggers._protocol.wrappers import AlreadyOpen, is_logger, takes_entries
+from .agreement import Agreement
 from .dispatch import AHEAD, Course, Now, run, run_until
 from .programs import MOST_STEPS, CompiledStep
 from .step_logs import StepLogs, logged_by, warn_of_no_taker
@@ -132,7 +133,9 @@ def simulate(
     if until is not None:
         _check_until(until, state)
     compiled = _compiled.get(step, donate, functools.partial(CompiledStep, donate))
-    compiled = compiled if until is None else compiled.tested(until)
+    agreement = Agreement.of(state)
+    if until is not None or agreement is not None:
+        compiled = compiled.tested(until or _never)
     logger = _openable(logger, *([] if resume is None else [resume.checkpoints()]))
     taking = Taking(logger.wants)
     # Rows would reach the logger after what later steps log, and they might change how a state is
@@ -145,8 +148,16 @@ def simulate(
     advance = compiled.advance
     now, ended = Now(0, state), None
     with _interruptible() as asked:
+
+        def interruption() -> BaseException | None:
+            return KeyboardInterrupt() if asked() else None
+
         warm = functools.partial(advance, jax.random.fold_in(key, MOST_STEPS))
-        run(now, Course(warm, warmup, inner, NullLogger(), taking.idle(), asked))
+        warming = Course(warm, warmup, inner, NullLogger(), taking.idle(), interruption, agreement)
+        if agreement is None:
+            run(now, warming)
+        elif warmup:
+            run_until(now, warming, MOST_STEPS, donate)
         what = f"Interrupted during warm-up, after {now.step} of {warmup} steps."
 
         def drive(opened: Logger[Any]) -> str:
@@ -154,29 +165,32 @@ def simulate(
             with StepLogs(opened) as logs:
                 program = functools.partial(logs.tap(advance) if takes_logs else advance, key)
 
-                def is_over(logs: StepLogs = logs) -> bool:
-                    return asked() or logs.stop is not None
+                def stopping(logs: StepLogs = logs) -> BaseException | None:
+                    return logs.stop or interruption()
 
-                course = Course(program, end, inner, opened, taking, is_over)
-                if until is None:
+                course = Course(program, end, inner, opened, taking, stopping, agreement)
+                if until is None and agreement is None:
                     run(now, course)
                 # What later steps log must not reach the logger before the state of this one.
                 elif run_until(
                     now, course, min(check_every, MOST_STEPS), donate, 0 if takes_logs else AHEAD
                 ):
+                    assert until is not None, "nothing else ends it early"
                     name = getattr(until, "__name__", "<lambda>").replace("<lambda>", "until")
                     goal = f"`{name}` was true after step {now.step - 1}."
             if logs.stop is not None:
                 raise logs.stop
             return goal
 
-        if now.step == warmup:
+        if now.step == warmup and not now.interrupted:
             now.step = start_step
             ended = _produce(now, end, logger, drive)
             what = f"Interrupted after {now.step - start_step} of {n_steps} steps."
             if resume is not None and now.step > start_step:
                 resume.checkpoint(now.state, now.step - 1)
-    if asked():
+    if now.interrupted:
+        _interrupted.set()
+    if asked() or now.interrupted:
         notes = ["What was logged is complete.", *getattr(ended, "__notes__", ())]
         warnings.warn("\n".join([what, *notes]), InterruptedWarning, stacklevel=2)
     return now.state  # type: ignore[no-any-return]
@@ -267,6 +281,12 @@ def _openable(logger: Any, *more: Logger[Any]) -> Logger[Any]:
     if isinstance(logger, Logger) and logger.is_open:
         logger = AlreadyOpen(logger)
     return CompositeLogger(logger, *more)
+
+
+def _never(state: Any) -> Any:
+    """What ends a run that nothing ends but its last step, or another process."""
+    del state
+    return jnp.bool_(False)
 
 
 @contextlib.contextmanager
