@@ -28,8 +28,7 @@ class Agreement:
     """
 
     def __init__(self, mesh: jax.sharding.Mesh) -> None:
-        self._each, self._know = _program(mesh)
-        self._shape = (mesh.size,)
+        self._mesh = mesh
 
     @classmethod
     def of(cls, state: Any) -> Agreement | None:
@@ -43,24 +42,25 @@ class Agreement:
         Returns, on the devices, whether steps are to do nothing: if they were, or if any process is
         asked to stop; and what by.
         """
-        return self._know(done, self._said(_code(request)))  # type: ignore[no-any-return]
-
-    @functools.cache  # noqa: B019 (there are four)
-    def _said(self, code: int) -> Any:
-        mine = np.full(1, code, np.int32)
-        return jax.make_array_from_callback(self._shape, self._each, lambda index: mine)
+        return _know(self._mesh)(done, _said(self._mesh, _code(request)))  # type: ignore[no-any-return]
 
 
 @functools.cache
-def _program(mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
+def _said(mesh: jax.sharding.Mesh, code: int) -> Any:
+    """What a process says, on its devices."""
     each = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(mesh.axis_names))
-    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    mine = np.full(1, code, np.int32)
+    return jax.make_array_from_callback((mesh.size,), each, lambda index: mine)
 
+
+@functools.cache
+def _know(mesh: jax.sharding.Mesh) -> Any:
     def know(done: Any, codes: Any) -> tuple[Any, Any]:
         most = codes.max()
         return done | (most != NOBODY), most
 
-    return each, jax.jit(know, out_shardings=everywhere)
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return jax.jit(know, out_shardings=everywhere)
 
 
 def _code(request: BaseException | None) -> int:
