@@ -40,7 +40,11 @@ def check(program, listener="spool", options=None, donated=False):
         argument, other = jnp.float32(x), jnp.float32(x)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NothingSelectedWarning)
-            output, got, order = call(number, argument)
+            try:
+                output, got, order = call(number, argument)
+            except TypeError:
+                _reject_if_dead(program, x)
+                raise
         spoolax.flush()
         assert float(output) == want, (x, output, want)
         if donated and listener in ("spool", "tap"):
@@ -126,6 +130,18 @@ def _plain(program, donated=False, mapped=False):
     except (TypeError, ValueError, NotImplementedError):
         reject()
     return plain
+
+
+def _reject_if_dead(program, x):
+    """Reject a program that JAX compiles only because it leaves out what it cannot run.
+
+    What logs is not left out.
+    """
+    with jax.disable_jit():
+        try:
+            Jax()(program, jnp.float32(x))
+        except TypeError:
+            reject()
 
 
 def _spool(transform):
