@@ -26,7 +26,7 @@ from .measure import verdict
 
 ROUNDS = 5
 STEPS = 100
-FRAMES, WIDTH = 12, 1 << 21  # Numbers of four bytes.
+FRAMES, WIDTH = 36, 1 << 21  # Numbers of four bytes.
 
 
 def main():

@@ -245,7 +245,7 @@ def test_log_is_not_for_traced_functions_also_after_others_were_copied(tmp_path)
 
 def test_memory_of_rows_is_used_again_only_when_they_are_written(when, tmp_path, monkeypatch):
     """Large rows, many more than are written at once."""
-    monkeypatch.setattr("spoolax.storage._buffered.FLUSH_BYTES", 50_000)
+    monkeypatch.setattr("spoolax.storage.hdf5._backend.HDF5Backend.batch_bytes", 50_000)
     schema = {"frames": WriterGroupConfig(lambda state: {"x": state["x"], "i": state["i"]})}
     step = jax.jit(lambda s: {"x": s["x"] + 1, "i": s["i"] + 1}, donate_argnums=0)
     state = {"x": jnp.arange(1000.0), "i": jnp.int32(0)}

@@ -17,10 +17,10 @@ from .._tap.host import host
 from .._tap.sinks import Sink
 from ..loggers._protocol.ending import Ending
 from ..loggers._protocol.logger import Logger
+from ._store.contract import Backend
 from ._writable import WritableStore
 
 FLUSH_SECONDS = 1.0
-FLUSH_BYTES = 4 << 20
 
 
 class BufferedLogger(Logger[Any]):
@@ -29,8 +29,9 @@ class BufferedLogger(Logger[Any]):
     concurrent = True
     _store: WritableStore
 
-    def prepare(self) -> None:
+    def prepare(self, backend: Backend) -> None:
         """Get ready to receive rows, before the store is opened."""
+        self._batch_bytes = backend.batch_bytes
         self._sink = Sink(self._receive, owner=self)
         self._sink.gathers = True
         self._clock = Sink(self._flush_buffered, owner=self)
@@ -67,7 +68,7 @@ class BufferedLogger(Logger[Any]):
         """Count bytes that were buffered, and write if it is time to."""
         self._buffered_bytes += size
         is_late = time.monotonic() - self._last_write > FLUSH_SECONDS
-        if is_late or self._buffered_bytes > FLUSH_BYTES:
+        if is_late or self._buffered_bytes > self._batch_bytes:
             self._flush()
         elif not self._will_flush:
             # If no other row follows, this one must not wait for it.

@@ -98,8 +98,8 @@ class SaveLogger(BufferedLogger):
         self._forked = False
 
     def __enter__(self) -> Self:
-        self.prepare()
         backend = backend_of(self.path)
+        self.prepare(backend)
         self._store = WritableStore(
             backend,
             self.path,

@@ -26,8 +26,6 @@ from ._store.structures import Json, leaf_names
 from ._store.tables import TableSpec
 from ._store.trees import leaves, structure_of
 
-SPARE_BYTES = 8 << 20  # Twice as much as is written at once.
-
 
 @dataclasses.dataclass(frozen=True)
 class WriterGroupConfig:
@@ -195,9 +193,10 @@ class GroupView:
         by_name = packing.unpack(packing.stack(words), large)
         return [by_name[rank] for rank in self._ranks]
 
-    def reuse(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Let rows that `take` will return have the memory of rows that have been written."""
-        room = max(0, SPARE_BYTES // max(1, self.nbytes) - len(self._spare))
+    def reuse(self, rows: Sequence[Sequence[Any]], limit: int) -> None:
+        """Let rows that `take` will return have the memory of rows that have been written, which
+        is kept for them up to a limit in bytes."""
+        room = max(0, limit // max(1, self.nbytes) - len(self._spare))
         on_host = [large for words, *large in rows if large and type(words) is bytes]
         self._spare += on_host[:room]
 

@@ -62,7 +62,7 @@ class TrajectoryWriter(BufferedLogger):
         self._taking = threading.Lock()
 
     def __enter__(self) -> Self:
-        self.prepare()
+        self.prepare(self._backend)
         in_pieces = [group.name for group in self._groups if group.grid]
         if self._backend.in_pieces is not None and count() > 1 and in_pieces:
             self._unique = uuid.uuid4().hex
@@ -108,7 +108,7 @@ class TrajectoryWriter(BufferedLogger):
         """Get ready to write pieces of rows into the store of another process."""
         path, written, self._unique = told
         super().hears(path)
-        self.prepare()
+        self.prepare(self._backend)
         self._clock.waits_for_processes = bool(self._unique)
         self._together, self._piece_writers = Together(self._unique), dict[str, WritesPieces]()
         self._begin(written)
@@ -204,7 +204,7 @@ class TrajectoryWriter(BufferedLogger):
                     self._write_pieces(group, arrays)
                 else:
                     self._store.append(group.name, steps, group.columns_of(arrays))
-                    group.reuse(arrays)
+                    group.reuse(arrays, 2 * self._backend.batch_bytes)
                 rows.clear()
 
     def _write_pieces(self, group: GroupView, rows: Sequence[Sequence[Any]]) -> None:

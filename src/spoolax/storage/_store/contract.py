@@ -45,6 +45,10 @@ class Backend(Protocol):
         """Its options by name, which are kept in the metadata, to make another one like it."""
 
     @property
+    def batch_bytes(self) -> int:
+        """How much is worth being appended at once."""
+
+    @property
     def in_pieces(self) -> InPieces | None:
         """What it does with rows in pieces (`pieces.py`). If None, they are put together before."""
 

@@ -11,6 +11,7 @@ from .lock import Lock
 class InOneFile:
     """The part of a `Backend` that says where its stores are, if each of them is a file."""
 
+    batch_bytes = 4 << 20
     in_pieces = None
 
     def place(self, path: Path, writer: str) -> Path:

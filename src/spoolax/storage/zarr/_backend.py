@@ -33,6 +33,7 @@ class ZarrBackend:
     """Keeps a store in a Zarr hierarchy. `ZarrStorageWriter` documents the options."""
 
     packages = ("tensorstore",)
+    batch_bytes = 32 << 20  # Chunks are written at the same time, and synced: let there be many.
 
     def __init__(
         self,
