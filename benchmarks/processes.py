@@ -21,11 +21,13 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spoolax
+from spoolax._jax import processes
 
 from .measure import verdict
 
 ROUNDS = 5
 STEPS = 100
+HOSTS = 1000
 FRAMES, WIDTH = 36, 1 << 21  # Numbers of four bytes.
 
 
@@ -36,7 +38,7 @@ def main():
     print("the same, by processes of two devices")
     for count in (1, 2, 4):
         _show_cost(_run("cost", count, 2))
-    print("what processes agree on through the coordination service, by processes")
+    print("what processes tell each other, by processes of one device")
     for count in (1, 2, 4, 8):
         first, *_ = _run("agreed", count, 1)
         pieces = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in first.items())
@@ -150,8 +152,16 @@ def cost(folder):
 
 
 def agreed(folder):
-    """Opening and closing a logger, and waiting for all processes."""
+    """What processes tell each other: how long each piece of that takes."""
     numbers = iter(range(1000))
+    answer = spread(np.ones((len(jax.devices()), 32), np.int32))
+    exchange = jax.jit(
+        lambda x: x.max(0), out_shardings=NamedSharding(answer.sharding.mesh, PartitionSpec())
+    )
+    for number in range(HOSTS // jax.process_count()):
+        processes.post(
+            f"bench/{jax.process_index()}.{number}", json.dumps({"rows": {"frames": 10}})
+        )
 
     def opened():
         with spoolax.loggers.JsonlLogger(f"{folder}/{next(numbers)}.jsonl"):
@@ -161,6 +171,8 @@ def agreed(folder):
         {
             "opening a logger": opened,
             "flush(everywhere=True)": lambda: spoolax.flush(everywhere=True),
+            "an exchange of 32 numbers": lambda: exchange(answer),
+            f"asking what {HOSTS} have written": lambda: processes.posted("bench/"),
         }
     )
 

@@ -42,9 +42,9 @@ def post(key: str, text: str) -> None:
     _client().key_value_set(key, text, allow_overwrite=True)
 
 
-def posted(key: str) -> str | None:
-    """What another process has told last, if it has."""
-    return _unless("NOT_FOUND", _client().key_value_try_get, key)
+def posted(folder: str) -> dict[str, str]:
+    """What was told last under all keys in a folder, which is asked for at once."""
+    return {key.rpartition("/")[2]: text for key, text in _client().key_value_dir_get(folder)}
 
 
 def wait_for_all(name: str, seconds: float) -> bool:

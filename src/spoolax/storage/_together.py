@@ -25,7 +25,7 @@ class Together:
     """
 
     def __init__(self, name: str) -> None:
-        self._name, self._written = name, dict[str, int]()
+        self._folder, self._written = f"spoolax/pieces/{name}/", dict[str, int]()
 
     def wrote(self, table: str, rows: int) -> None:
         """Tell the first process how many rows of a table have the pieces of this one."""
@@ -42,10 +42,7 @@ class Together:
 
     def _post(self, over: str = "") -> None:
         written = {"rows": self._written, "over": over}
-        processes.post(self._key(processes.index()), json.dumps(written))
-
-    def _key(self, process: int) -> str:
-        return f"spoolax/pieces/{self._name}/{process}"
+        processes.post(f"{self._folder}{processes.index()}", json.dumps(written))
 
     def wait_for(self, table: str, rows: int, commit: Callable[[int], None]) -> None:
         """Wait until all others have written their pieces of so many rows, and commit them.
@@ -53,26 +50,28 @@ class Together:
         If some of them never will be, raise an error, after those before are committed.
         """
         last = time.monotonic() + PATIENCE
+        waiting = set(range(1, processes.count()))
         errors: dict[int, ProcessError] = {}  # By how many rows count.
-        for process in range(1, processes.count()):
-            while True:
-                written, over = self._written_by(process, table)
+        while True:
+            is_late = time.monotonic() > last
+            posted = {
+                int(n): json.loads(text) for n, text in processes.posted(self._folder).items()
+            }
+            for process in sorted(waiting):
+                told = posted.get(process, {"rows": {}, "over": ""})
+                written, over = told["rows"].get(table, 0), told["over"]
                 if written >= rows:
-                    break
-                if not over and time.monotonic() > last:
-                    over = f"It had {PATIENCE:.0f} seconds."
-                if over:
+                    waiting.remove(process)
+                elif over or is_late:
+                    waiting.remove(process)
                     errors[written] = ProcessError(
                         f"Process {process} has not written its pieces of row {written + 1} of "
-                        f"{table!r}. {over} Rows before are safe."
+                        f"{table!r}. {over or f'It had {PATIENCE:.0f} seconds.'} Rows before are "
+                        "safe."
                     )
-                    break
-                time.sleep(NAP)
+            if not waiting:
+                break
+            time.sleep(NAP)
         commit(min([rows, *errors]))
         if errors:
             raise errors[min(errors)]
-
-    def _written_by(self, process: int, table: str) -> tuple[int, str]:
-        """How many rows a process has written, and why there will be no more, if so."""
-        posted = json.loads(processes.posted(self._key(process)) or "{}")
-        return posted.get("rows", {}).get(table, 0), posted.get("over", "")
