@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 import warnings
 
 import jax
@@ -199,14 +200,20 @@ def listened():
         if len(heard) == 3:
             raise spoolax.StopRun("enough")
 
-    def loop(x):
+    def loop(x, waits):
         with spoolax.listening(enough):
             for _ in range(200):
                 x = step(x)
+                if waits:
+                    time.sleep(0.05)  # So that it is known by the next step.
+                    jax.block_until_ready(x)
 
-    stopped = outcome(loop, x)
+    stopped = []
+    for waits in (False, True):
+        heard.clear()
+        stopped += [outcome(loop, x, waits), list(heard)]
     late = outcome(spoolax.flush, True, 0.5) if jax.process_index() == 0 else None
-    return [len(seen), sorted(origins), raised, float(y.sum()), heard, stopped, late]
+    return [len(seen), sorted(origins), raised, float(y.sum()), *stopped, late]
 
 
 class At(spoolax.Logger):
@@ -306,6 +313,25 @@ def left_early(path):
                 x = step(x)
 
     return outcome(loop)
+
+
+@program
+def skipped(path, where):
+    """One process cannot take a row, and goes on all the same."""
+    x = spread(jnp.arange(3200.0).reshape(8, 400))
+    schema = {"frames": spoolax.storage.WriterGroupConfig(lambda s: {"x": s["x"]})}
+    raised = []
+
+    def loop():
+        with spoolax.storage.ZarrStorageWriter(path, schema, {"x": x}) as one:
+            for i in range(10):
+                state = {"x": x + i}
+                if i == 5 and jax.process_index() == where:
+                    state = {"y": x}
+                if message := outcome(lambda state=state, i=i: one.log(state, i)):
+                    raised.append(message.splitlines()[0])
+
+    return [outcome(loop), raised]
 
 
 @program

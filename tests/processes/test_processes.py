@@ -100,21 +100,31 @@ def test_rows_that_all_have_written_count_though_one_has_no_more(tmp_path):
         assert whole.status == "failed"
 
 
+@pytest.mark.parametrize("where", [0, 1])
+def test_no_row_follows_one_that_a_process_could_not_take(where, tmp_path):
+    path = tmp_path / "frames.zarr"
+    told = run("skipped", 2, str(path), where)
+    for number, (ended, raised) in enumerate(told):
+        assert raised == (["KeyError: 'x'"] * 5 if number == where else [])
+        if number == where or number == 1:
+            assert ended is None
+        else:
+            assert "Process 1 has not written its pieces of row 6 of 'frames'." in ended
+            assert "KeyError: 'x'" in ended
+    with spoolax.open(path) as whole:
+        assert whole["frames/x"][:][:, 0, 0].tolist() == [0, 1, 2, 3, 4]
+        assert whole.status == "failed"
+
+
 def test_errors_and_stops_of_callbacks():
     first, second = run("listened", 2)
     broken = "ValueError: broken"
     late = first.pop()
     assert "Not all processes came to `spoolax.flush(everywhere=True)` within 0.5" in late
-    assert first == [100, [0], broken, 28 + 800, [28.0, 36.0, 44.0], "StopRun: enough"]
-    assert second == [
-        0,
-        [],
-        None,
-        28 + 800,
-        [],
-        "StopRun: Another process stopped this program.",
-        None,
-    ]
+    stopped = "StopRun: enough", [28.0, 36.0, 44.0]
+    assert first == [100, [0], broken, 28 + 800, *stopped, *stopped]
+    other = "StopRun: Another process stopped this program.", []
+    assert second == [0, [], None, 28 + 800, *other, *other, None]
 
 
 def test_a_simulation_stops_after_the_same_step_on_all_processes():

@@ -204,6 +204,17 @@ def test_damage_is_a_storage_error(damage, path):
             reader.focus_group(reader.groups[0])[:]
 
 
+@pytest.mark.parametrize("damage", [damage_chunk, remove_chunk])
+def test_a_damaged_store_is_not_resumed(damage, path):
+    """Nor is anything else about it changed."""
+    written(path, lambda s: {"x": s}, [jnp.float32(i) for i in range(3)])
+    damage(path)
+    before = (path / "zarr.json").read_bytes()
+    with pytest.raises(StorageError, match="damaged"):
+        written(path, lambda s: {"x": s}, [jnp.float32(3)], resume=True)
+    assert (path / "zarr.json").read_bytes() == before
+
+
 def test_what_is_missing_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorstore", None)
     with pytest.raises(MissingExtraError, match="Storing in Zarr needs tensorstore"):

@@ -91,6 +91,11 @@ def divided(values: Iterable[Any]) -> list[jax.Array]:
     return [x for x in shared(values) if not x.is_fully_replicated]
 
 
+def calls_me(result: jax.Array) -> bool:
+    """Say whether a program that has returned an array calls the host in this process."""
+    return bool(result.sharding._device_assignment[0].process_index == index())
+
+
 def local(state: Any) -> Any:
     """A pytree with this process's own copies of arrays that each process has a copy of."""
     if count() == 1:

@@ -12,6 +12,7 @@ import numpy as np
 GROWTH = 64  # How many times longer than the last chunk the next one may be.
 MOST_LOOPS = 30  # Those that have a pace of their own; others share the last.
 UNLIMITED = (1 << 31) - 1  # Iterations.
+UNKNOWN = 0  # Then the program goes by its own guess.
 SHORT = 0.05  # Seconds.
 
 
@@ -62,7 +63,9 @@ class Pace:
     def _first(self, latency: float) -> np.ndarray:
         begin = np.ones(2 + MOST_LOOPS, np.int32)
         if jax.process_count() > 1:
-            return begin  # One process is called for all of them, so only that one knows the pace.
+            # One process is called for all of them, so only that one knows the pace.
+            begin[1:] = 0, *[UNKNOWN] * MOST_LOOPS
+            return begin
         if latency == math.inf:
             begin[1:] = 0, *[UNLIMITED] * MOST_LOOPS
             return begin

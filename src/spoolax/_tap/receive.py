@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from .._jax import processes
 from .._log.entry import Entry
 from ..errors import StopRun
 from ._reels.gather import Arrived, ShardGroup, arrived, wrapped
@@ -24,7 +25,7 @@ from ._reels.reel import Group, ReelRows
 from .deliver import count_entries, deliver
 from .host import host
 from .lines import Chunk
-from .pace import Pace
+from .pace import UNKNOWN, Pace
 from .runs import Embedded, Run
 from .sinks import Sink, reports
 
@@ -112,6 +113,10 @@ class Receiver:
         run = host.run(abs(int(numbers[0])), self.part)
         run.ended = time.perf_counter()
         run.in_order(functools.partial(self.returned, Tail(numbers, arrays, handover), run))
+        if self.part.spans:
+            self._stop_with_others(run)
+            numbers = numbers.copy()
+            numbers[0] = run.answer(is_alone)
         return numbers
 
     def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:
@@ -141,10 +146,13 @@ class Receiver:
         orders[:2] = answer, 1
         if pause is not None:
             (first, now), place, absolute = pause, self.places[loop], loop in self.absolute
-            limit = wrapped(int(orders[place]) - first) if absolute else int(orders[place])
-            if now != first and elapsed is not None:
-                made, latency = wrapped(now - first), self._latency(run)
-                limit = self.pace.next(loop, limit, made, elapsed, latency)
+            limit, made = int(orders[place]), wrapped(now - first)
+            if limit == UNKNOWN:
+                limit = max(1, made)
+            elif absolute:
+                limit = wrapped(limit - first)
+            if made and elapsed is not None:
+                limit = self.pace.next(loop, limit, made, elapsed, self._latency(run))
             orders[place] = wrapped(now + limit) if absolute else limit
         return orders
 
@@ -171,6 +179,9 @@ class Receiver:
         """Queue what a program that has been started will have left."""
         rows = _Left(tail, run, self.pace)
         tail.handover.is_new = False
+        if not tail.is_mine:
+            host.runs.ended(run)
+            return
         for tap, sink in self._sinks(run):
             if tap in tail.handover.listeners:
                 rows.put(tap, sink)
@@ -218,6 +229,17 @@ class Tail:
 
     def __init__(self, numbers: Any, arrays: Sequence[Any], handover: Handover) -> None:
         self.numbers, self.arrays, self.handover = numbers, arrays, handover
+        self.is_mine = True  # And not that of another process, which is called by the program.
+
+    def read_here(self) -> Any:
+        """Have it read by one process of those that run the program, all of which call this.
+
+        Returns something that is ready when the program has ended.
+        """
+        if processes.count() > 1:
+            self.is_mine = processes.calls_me(self.numbers)
+            self.numbers, *self.arrays = processes.readable([self.numbers, *self.arrays])
+        return self.numbers
 
 
 class _Left:

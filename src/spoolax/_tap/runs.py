@@ -117,6 +117,7 @@ class Embedded:
 
     execution: Execution | None = None
     calls = True  # It may call the host before it ends. Only then are executions watched.
+    spans = False  # It may run on devices of several processes.
 
 
 class Execution:
@@ -140,8 +141,9 @@ class Execution:
 
 def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
-    for stop in filter(None, (block.sink.stop for block in here.blocks)):
-        raise stop
+    if not part.spans:  # Other processes will not know before they are told by this program.
+        for stop in filter(None, (block.sink.stop for block in here.blocks)):
+            raise stop
     part.execution = execution = Execution()
     try:
         with execution.interruptible:

@@ -88,6 +88,7 @@ class Tap:
         """Stream what taps have claimed in somebody else's program."""
         trace_filtered(jaxpr)  # There may be host calls in them.
         part, pace = Embedded(), Pace()
+        part.spans = jax.process_count() > 1 and devices() > 1
         outs, tail = stream(
             jaxpr, *once(survey(jaxpr, unbounded=True)), args, None, None, pace, part
         )
@@ -138,33 +139,36 @@ def stream(
         keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
     receiver = Receiver([tap for tap, _ in listeners], pace, part)
-    # One process is called for all of them, and only that one could have what others return.
-    returns = jax.process_count() == 1
-    meaning = WithShards(listeners, tap, repeated, receiver, returns)
+    meaning = WithShards(listeners, tap, repeated, receiver)
     meaning.rehearse(jaxpr, args)
     pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
     if part is not None:
-        begin = _begin(receiver, part, pace, returns, meaning.calls)
+        begin = _begin(receiver, part, pace, meaning.calls)
         meaning.waits_for_end = not part.calls
     outs, state, nodes = interpret(jaxpr, args, meaning.start(begin), meaning, Where())
     assert not nodes, "everything was sent"
     tail = meaning.tail(meaning.finish(state))
-    if part is not None and returns:
-        # Nobody waits for an answer: if one of the devices has failed, the others would for ever.
-        host_call(functools.partial(receiver.over, tail.handover), tail.numbers, *tail.arrays)
+    if part is not None:
+        over = functools.partial(receiver.over, tail.handover)
+        answer = host_call(over, tail.numbers, *tail.arrays)
+        # Else nobody waits for it: if one of the devices has failed, the others would for ever.
+        if part.spans:
+            tail.numbers = answer
     return outs, tail
 
 
-def _begin(
-    receiver: Receiver, part: Embedded, pace: Pace, returns: bool, calls: bool
-) -> np.ndarray | jax.Array:
-    """What somebody else's program begins with. If it `calls` the host, it asks for that."""
-    part.calls = calls or not returns
+def _begin(receiver: Receiver, part: Embedded, pace: Pace, calls: bool) -> np.ndarray | jax.Array:
+    """What somebody else's program begins with. If it `calls` the host, it asks for that.
+
+    All processes of one ask the first at its end whether it is to stop, and not before: it costs
+    more than the pace is worth, which is known there only.
+    """
+    part.calls = calls or part.spans
     begin = pace.begin(0, 0.0)
     if not part.calls:
         begin[1] = 0  # All it logs can wait for the end.
         host.misses_starts = True
-    return host_call(receiver.begin, jnp.asarray(begin)) if returns and calls else begin
+    return host_call(receiver.begin, jnp.asarray(begin)) if calls and not part.spans else begin
 
 
 def _unclaimed(nodes: Nodes) -> Nodes:

@@ -92,7 +92,7 @@ class Streamed(Program):
         try:
             with run.interruptible:
                 out, tail = self.run(given)
-                run.token = tail.numbers
+                run.token = tail.read_here()
                 run.interruptible.wait_for(run.token)
         except KeyboardInterrupt as interrupt:
             # If it is still running, it learns that when it calls.
@@ -116,7 +116,7 @@ class Streamed(Program):
         except BaseException as error:
             self._failed(run, error)
             raise
-        run.token = tail.numbers
+        run.token = tail.read_here()
         tail.handover.receiver.returned(tail, run)
         return out
 

@@ -26,6 +26,7 @@ class Together:
 
     def __init__(self, name: str) -> None:
         self._folder, self._written = f"spoolax/pieces/{name}/", dict[str, int]()
+        self._over = ""  # Why this process has no more.
 
     def wrote(self, table: str, rows: int) -> None:
         """Tell the first process how many rows of a table have the pieces of this one."""
@@ -34,14 +35,16 @@ class Together:
 
     def failed(self, error: BaseException) -> None:
         """Tell it that there will be no more,"""
-        self._post(f"It could not write them. {type(error).__name__}: {error}")
+        self._over = f"It could not write them. {type(error).__name__}: {error}"
+        self._post()
 
     def closed(self) -> None:
         """as this process has no more."""
-        self._post("It has closed the store.")
+        self._over = self._over or "It has closed the store."
+        self._post()
 
-    def _post(self, over: str = "") -> None:
-        written = {"rows": self._written, "over": over}
+    def _post(self) -> None:
+        written = {"rows": self._written, "over": self._over}
         processes.post(f"{self._folder}{processes.index()}", json.dumps(written))
 
     def wait_for(self, table: str, rows: int, commit: Callable[[int], None]) -> None:

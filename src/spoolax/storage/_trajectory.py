@@ -34,6 +34,8 @@ class TrajectoryWriter(BufferedLogger):
     """
 
     _unique = ""  # Tells the store from others, if several processes write it.
+    # Why this process lacks its pieces of a row: those that follow would be in the wrong place.
+    _gap: BaseException | None = None
 
     def __init__(
         self,
@@ -131,9 +133,10 @@ class TrajectoryWriter(BufferedLogger):
                     continue
                 try:
                     arrays = group.take(state, step)
-                except KeyError:
-                    if isinstance(state, LogDict):
+                except BaseException as error:
+                    if isinstance(error, KeyError) and isinstance(state, LogDict):
                         continue  # An entry of another `log` call, with other keys.
+                    self._lacks(group, error, self.commit)
                     raise
                 group.schedule.taken()
                 self.send((group, (step, arrays)), group.nbytes, to_wait_for(arrays))
@@ -143,10 +146,28 @@ class TrajectoryWriter(BufferedLogger):
         self.check()
         for group in self._groups:
             if group.schedule.due(step):
-                row = group.accompany(state, step)
+                try:
+                    row = group.accompany(state, step)
+                except BaseException as error:
+                    self._lacks(group, error, self.commit)
+                    raise
                 group.schedule.taken()
                 if row is not None:
                     self.send((group, (step, row)), group.nbytes, row)
+
+    def check(self) -> None:
+        """Raise the error of the writing, or that of a row that other processes have."""
+        super().check()
+        if self._gap is not None:
+            raise self._gap
+
+    def _lacks(self, group: GroupView, error: BaseException, write: Callable[[], None]) -> None:
+        """End the rows that this process has pieces of with those before, after writing these."""
+        if self._unique and group.grid:
+            write()
+            self._gap = self._lost = error
+            if self.is_silent:
+                self._together.failed(error)
 
     def dismissed(self) -> None:
         """Write the last pieces that this process has."""
@@ -191,7 +212,11 @@ class TrajectoryWriter(BufferedLogger):
             self.count_buffered(what.nbytes)
         else:
             step, arrays = what
-            self._rows[group.name].append((step, group.fetched(arrays)))
+            try:
+                self._rows[group.name].append((step, group.fetched(arrays)))
+            except BaseException as error:
+                self._lacks(group, error, self._flush)
+                raise
             self.count_buffered(group.nbytes)
 
     def write(self) -> None:

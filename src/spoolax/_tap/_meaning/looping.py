@@ -11,6 +11,7 @@ from ..._jax.anatomy import Scan
 from ..._jax.primitives import Jaxpr
 from ..._walk.cost import seconds
 from ..._walk.places import Where
+from ..pace import UNKNOWN
 from .reeling import Reeling, StreamState, loops_at, unit_of
 
 MOST_IN_BLOCK = 1024  # Iterations of a loop of known length that run without a pause,
@@ -54,6 +55,8 @@ class Looping(Reeling):
         if loop not in self._receiver.absolute:
             made -= first
         limit = state.orders[self._receiver.places[loop]]
+        if self._guesses:
+            limit = jnp.where(limit == UNKNOWN, most_at_once(program), limit)
         return over | (limit - made <= 0) | self._any_full(where, state)  # Even if they overflow.
 
     def iterated(self, state: StreamState, where: Where) -> StreamState:
@@ -92,8 +95,7 @@ class Looping(Reeling):
         due = unfinished & (made + size > state.orders[self._receiver.places[loop]])
         due |= self._any_full(where, state)
         if len(where.path) == 1:
-            at_end = (state.orders[1] != 0) if self._returns else jnp.bool_(True)
-            due |= at_end & ~unfinished
+            due |= (state.orders[1] != 0) & ~unfinished
 
         def call(state: StreamState) -> StreamState:
             state = self._call(self._earlier_sent(state, where), where, first=first)
@@ -104,12 +106,7 @@ class Looping(Reeling):
     def chunk_ended(self, state: StreamState, where: Where, first: Any, paused: Any) -> StreamState:
         if str(where) not in state.totals:
             return state
-        if len(where.path) > 1:
-            needed = paused
-        elif self._returns:
-            needed = paused | (state.orders[1] != 0)
-        else:
-            return self._call(state, where, first=first)
+        needed = paused if len(where.path) > 1 else paused | (state.orders[1] != 0)
 
         def call(state: StreamState) -> StreamState:
             return self._call(self._earlier_sent(state, where), where, first=first)

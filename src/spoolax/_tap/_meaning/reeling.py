@@ -55,10 +55,9 @@ class Reeling(Meaning):
         outermost: Tap | None,
         repeated: frozenset[Any],
         receiver: Receiver,
-        returns: bool,
     ) -> None:
         self._listeners, self._outermost, self.repeated = listeners, outermost, repeated
-        self._receiver, self._returns = receiver, returns
+        self._receiver = receiver
         self._groups: dict[str, Group] = {}  # In program order.
         self._left: dict[str, ShardGroup] = {}  # What each `shard_map` may leave.
         self._loops: list[str] = []  # Those that have reels, on any device.
@@ -71,6 +70,7 @@ class Reeling(Meaning):
         self._mesh: Any = None  # That the arguments are spread over.
         self._packed = PACKED_IF_SPREAD if most_devices() > 1 else PACKED
         self._in_blocks = waits_for_loops()
+        self._guesses = jax.process_count() > 1  # How far loops may go without a pause, at first.
 
     def _rehearsed(self) -> None:
         """Now it is known which reels there will be."""
@@ -96,7 +96,7 @@ class Reeling(Meaning):
 
     def tail(self, state: StreamState) -> Tail:
         """What is left to hand over."""
-        names = [*self._groups, *self._left] if self._returns else []
+        names = [*self._groups, *self._left]
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(map(self._group_of, names))
         buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
@@ -176,7 +176,7 @@ class Reeling(Meaning):
         if not nodes:
             return state
         happened = any_happened(nodes)
-        waits = self._returns and not where.path and not is_urgent(nodes)
+        waits = not where.path and not is_urgent(nodes)
         if waits:
             state = self._written(state, where, nodes, happened, False)
         elif self.rehearses:
@@ -204,7 +204,7 @@ class Reeling(Meaning):
         if mine:  # It sends its own, and those after it are empty.
             others = others[: others.index(mine[0])]
         others += [name for name in self._left if name in state.reels]
-        if not self._returns or not others:
+        if not others:
             return state
         waiting = functools.reduce(jnp.maximum, [self._count(state, name) for name in others])
         return lax.cond(  # type: ignore[no-any-return]

@@ -80,7 +80,7 @@ class InShards(Streaming, Shards):
         receiver = around._receiver
         self._in_step = InStep(receiver.taps, receiver.pace, receiver.part)
         given = around._listeners, around._outermost, around.repeated
-        super().__init__(*given, self._in_step, around._returns)
+        super().__init__(*given, self._in_step)
         self._name, self._around, self._construct = name, around, construct
         self._packed = PACKED  # Of each device.
         self.rehearses = True
@@ -102,23 +102,16 @@ class InShards(Streaming, Shards):
         In somebody else's program, one device would have to hand it over, and wait for the others
         to get there, of which one may fail. So there each device does so at the end.
         """
-        return self._returns and not self._calls_at_end and bool(self._groups)
+        return not self._calls_at_end and bool(self._groups)
 
     @property
     def _calls_at_end(self) -> bool:
-        return self._returns and self._receiver.part is not None and bool(self._groups)
+        return self._receiver.part is not None and bool(self._groups)
 
     def given(self, state: StreamState, where: Where) -> tuple[StreamState, Any]:
         if self.rehearses:
             return state, state.orders
         state = self._around._earlier_sent(state, where)
-        if not self._returns:  # All devices have to be known as the same run.
-            state = lax.cond(
-                state.orders[0] == 0,
-                lambda s: self._around._call(s, where, []),
-                lambda s: s,
-                state,
-            )
         return state, state.orders
 
     def begin(self, given: Any) -> StreamState:
@@ -224,9 +217,8 @@ class InShards(Streaming, Shards):
         names = [name_of(where)]
         if where.conditional:
             return self._handed_over(state, where, names, True)
-        at_once = state.orders[1] != 0 if self._returns else True
         return lax.cond(  # type: ignore[no-any-return]
-            at_once, lambda s: self._call(s, where, names), lambda s: s, state
+            state.orders[1] != 0, lambda s: self._call(s, where, names), lambda s: s, state
         )
 
     # Loops.
@@ -273,7 +265,7 @@ class InShards(Streaming, Shards):
     def _earlier_sent(self, state: StreamState, where: Where) -> StreamState:
         earlier = list(self._groups)
         earlier = earlier[: earlier.index(self._unit(where)[0])]
-        if not self._returns or not earlier:
+        if not earlier:
             return state
         return lax.cond(  # type: ignore[no-any-return]
             state.orders[1] == 0, lambda s: self._call(s, where, earlier), lambda s: s, state

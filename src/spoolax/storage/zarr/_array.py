@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import StorageError
 from .._store.contract import Array, Block
+from .._store.damage import raises_storage_errors
 from .._store.dtypes import ColumnType
 from .._store.pieces import Pieces
 from .._store.structures import Json
@@ -98,6 +99,7 @@ class Column(ArrayFile):
     _last: Array | None = None  # The chunk at the end, if it is not full.
     _next: Array | None = None  # What it will be when the rows are committed.
 
+    @raises_storage_errors
     def resume(self, rows: int) -> None:
         """Go on after some rows."""
         count = rows % self.chunk[0] if self.timed else 0

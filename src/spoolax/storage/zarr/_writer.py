@@ -99,11 +99,12 @@ class ZarrWriter:
         self._tables.clear()
 
     def _begin(self, contents: Json, tables: Sequence[TableSpec], rows: Mapping[str, int]) -> None:
-        self._state = State(self._place, self._path, contents)
-        self._state.commit()
+        # First, as it fails if what is there is damaged.
         self._tables = {
             spec.name: Table(self._place, spec, rows.get(spec.name, 0)) for spec in tables
         }
+        self._state = State(self._place, self._path, contents)
+        self._state.commit()
 
     def _documents(self, tables: Sequence[TableSpec]) -> Iterable[tuple[str, bytes]]:
         return (one for spec in tables for one in documents(spec, *self._new_table))
