@@ -14,6 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spoolax
+from spoolax._tap.receive import Receiver
 
 PROGRAMS = {}
 
@@ -88,12 +89,43 @@ def spooled_parts(length):
 
 
 @program
-def tapped(length):
-    x, seen = spread(jnp.arange(8.0)), []
-    for _ in range(3):
-        spoolax.tap(counting, lambda logs: seen.append(int(logs["i"])))(x, length)
+def tapped(*lengths):
+    """What is heard of loops, and how often each of the programs has called the host."""
+    x, found, receive, calls = spread(jnp.arange(8.0)), [], Receiver.__call__, []
+
+    def counted(*args):
+        calls.append(1)
+        return receive(*args)
+
+    Receiver.__call__ = counted
+    for length in lengths:
+        seen = []
+        calls.clear()
+        spoolax.tap(counting, lambda logs, seen=seen: seen.append(int(logs["i"])))(x, length)
+        spoolax.flush()
+        found.append([seen, len(calls)])
+    return found
+
+
+@program
+def tapped_parts(length):
+    """Entries that are spread over processes, with a scan and a program of this process only."""
+    x, seen, mine = spread(jnp.arange(8.0)), [], []
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({"x": x}, step=i)
+            return x + 1, None
+
+        x, _ = lax.scan(body, x, jnp.arange(length))
+        spoolax.log({"end": x})
+        return x
+
+    for _ in range(2):
+        spoolax.tap(f, lambda logs: seen.append([*logs, *map(float, logs[next(iter(logs))])]))(x)
+        spoolax.tap(f, lambda logs: mine.append(len(logs)))(jnp.arange(2.0))
     spoolax.flush()
-    return seen
+    return [seen, len(mine)]
 
 
 @program

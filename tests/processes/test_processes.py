@@ -30,9 +30,24 @@ def test_spooled_entries_stay_on_their_devices():
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_entries_arrive_in_order_on_the_first_process_call_after_call(count):
-    first, *others = run("tapped", count, 100, devices=4 // count)
-    assert first == list(range(100)) * 3
-    assert others == [[]] * (count - 1)
+    lengths = 100, 1500, 100
+    first, *others = run("tapped", count, *lengths, devices=4 // count)
+    assert [seen for seen, _ in first] == [list(range(length)) for length in lengths]
+    calls = [calls for _, calls in first]
+    assert calls[0] == calls[2] == 0, "They are over before anybody could see that."
+    assert calls[1] > 0
+    assert others == [[[[], 0]] * len(lengths)] * (count - 1)
+
+
+def test_entries_that_are_spread_over_processes_arrive_whole_on_the_first():
+    (first, mine), (others, theirs) = run("tapped_parts", 2, 5)
+    rows = [
+        [name, *(n + i for n in range(8))]
+        for name, i in [*(("x", i) for i in range(5)), ("end", 5)]
+    ]
+    assert first == rows * 2
+    assert others == []
+    assert mine == theirs == 12, "of programs of their own"
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -104,13 +119,13 @@ def test_rows_that_all_have_written_count_though_one_has_no_more(tmp_path):
 def test_no_row_follows_one_that_a_process_could_not_take(where, tmp_path):
     path = tmp_path / "frames.zarr"
     told = run("skipped", 2, str(path), where)
-    for number, (ended, raised) in enumerate(told):
+    for number, (error, raised) in enumerate(told):
         assert raised == (["KeyError: 'x'"] * 5 if number == where else [])
-        if number == where or number == 1:
-            assert ended is None
+        if number in (where, 1):
+            assert error is None
         else:
-            assert "Process 1 has not written its pieces of row 6 of 'frames'." in ended
-            assert "KeyError: 'x'" in ended
+            assert "Process 1 has not written its pieces of row 6 of 'frames'." in error
+            assert "KeyError: 'x'" in error
     with spoolax.open(path) as whole:
         assert whole["frames/x"][:][:, 0, 0].tolist() == [0, 1, 2, 3, 4]
         assert whole.status == "failed"
