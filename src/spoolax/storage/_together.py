@@ -14,7 +14,9 @@ from .._jax import processes
 from .._processes import PATIENCE
 from ..errors import ProcessError
 
-NAP = 0.01  # Seconds between two looks at how far the others are.
+# Seconds between two looks at how far the others are, at first and at most: one takes some
+# milliseconds if there are a thousand.
+NAP, LONGEST_NAP = 0.001, 0.1
 
 
 class Together:
@@ -52,7 +54,7 @@ class Together:
 
         If some of them never will be, raise an error, after those before are committed.
         """
-        last = time.monotonic() + PATIENCE
+        last, nap = time.monotonic() + PATIENCE, NAP
         waiting = set(range(1, processes.count()))
         errors: dict[int, ProcessError] = {}  # By how many rows count.
         while True:
@@ -74,7 +76,8 @@ class Together:
                     )
             if not waiting:
                 break
-            time.sleep(NAP)
+            time.sleep(nap)
+            nap = min(2 * nap, LONGEST_NAP)
         commit(min([rows, *errors]))
         if errors:
             raise errors[min(errors)]
