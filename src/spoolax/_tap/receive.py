@@ -60,6 +60,8 @@ class Receiver:
         # Programs with the same pace may have other loops, if they differ in more than shapes.
         self.places: dict[str, int] = {}
         self.absolute: frozenset[str] = frozenset()  # Loops whose limits are iterations.
+        # The last run of a program over several processes that has ended, where they call.
+        self._last: Run | None = None
 
     def __call__(self, asked: Asked, is_alone: bool, orders: Any, *given: Any) -> Any:
         if orders[0] < 0:
@@ -117,6 +119,7 @@ class Receiver:
             self._stop_with_others(run)
             numbers = numbers.copy()
             numbers[0] = run.answer(is_alone)
+            self._last = run
         return numbers
 
     def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:
@@ -188,7 +191,8 @@ class Receiver:
 
     def raise_stop(self, number: Any) -> None:
         """Raise what stopped the run with this number, negated."""
-        run = host.run(-int(number))
+        spans = self.part is not None and self.part.spans
+        run = (self._last or Run(0, None)) if spans else host.run(-int(number))
         if run.stop is None:  # The one process that is called knows more.
             run.stop = StopRun("Another process stopped this program.")
             for _, sink in self._sinks(run):
