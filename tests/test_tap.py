@@ -77,6 +77,24 @@ def test_the_forward_pass_streams_once(name):
     assert_same_entries(joined(seen), expected_of(name), PROGRAMS[name].lanes, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("unoptimized")
+def test_batches_keep_the_order_of_a_key_that_only_some_calls_log_in_lanes():
+    """No array could hold all of its entries."""
+
+    def lane(x, y):
+        spoolax.log({"x": y})
+        spoolax.log({"x": x + y})
+        return x
+
+    def body(y, _):
+        jax.vmap(lane, (0, None))(jnp.arange(2.0), y)
+        return y + 1, None
+
+    _, seen = tapped(lambda y: jax.lax.scan(body, y, length=3)[0], 5.0, batch=True, latency=jnp.inf)
+    rows = [row for logs in seen for row in logs["x"].tolist()]
+    assert rows == [5, [5, 6], 6, [6, 7], 7, [7, 8]]
+
+
 @medleys(batched=True)
 def test_under_vmap_each_lane_streams_its_own(names):
     """`vmap(tap(f))` hands over all lanes at once, each with the entries of f on that lane."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -78,15 +77,22 @@ def _singles(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict
 def _stretches(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict]:
     """Make batches of what one call logged in a row, and else single entries, in order."""
     makers = [_maker(piece, run, when) for piece in pieces]
-    which, rows = _in_order(pieces)
-    ends = [*(np.flatnonzero(np.diff(which)) + 1).tolist(), len(rows)]
-    for start, end in itertools.pairwise([0, *ends]):
-        for first in range(start, end, MANY):
-            number, some = which[first], rows[first : min(end, first + MANY)]
+    for number, rows in _in_a_row(pieces):
+        for first in range(0, len(rows), MANY):
+            some = rows[first : first + MANY]
             if len(some) < FEW:
                 yield from map(makers[number], some.tolist())
             else:
                 yield _stack(_part(pieces[number], some), run, when)
+
+
+def _in_a_row(pieces: Sequence[Piece]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """Of all entries in order: which piece those are in that follow each other, and their rows."""
+    which, rows = _in_order(pieces)
+    for some in np.split(rows, np.flatnonzero(np.diff(which)) + 1):
+        if len(some):
+            yield int(which[0]), some
+            which = which[len(some) :]
 
 
 def _in_order(pieces: Sequence[Piece]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -191,8 +197,12 @@ def _batches(pieces: Sequence[Piece], run: Run, when: float) -> Iterator[LogDict
         chosen = [
             pieces[i]._replace(data={key: pieces[i].data[key] for key in keys}) for i in numbers
         ]
-        for group in _compatible(chosen):
-            yield _stack(_merged(group), run, when)
+        merged = [_merged(group) for group in _compatible(chosen)]
+        if len(merged) == 1:
+            yield _stack(merged[0], run, when)
+        else:  # The entries of a key stay in order, also of those that no array could hold.
+            for number, rows in _in_a_row(merged):
+                yield _stack(_part(merged[number], rows), run, when)
 
 
 def _compatible(pieces: Sequence[Piece]) -> list[list[Piece]]:
