@@ -57,6 +57,58 @@ def test_what_is_spooled_is_not_gathered(kind):
     np.testing.assert_array_equal(logs["x"], np.stack(expected(np.ones((4, 1000), np.float32))))
 
 
+def halvings(x):
+    """The same in a loop of unknown length."""
+
+    def body(carry):
+        i, x = carry
+        x = jnp.sin(x) + 1
+        spoolax.log({"x": x, "row": x[:, :16], "i": i}, step=i)
+        return i + 1, x
+
+    return lax.while_loop(lambda carry: carry[0] < 5, body, (0, x))[1]
+
+
+def folded(old, new):
+    return old + 2 * new
+
+
+@pytest.mark.usefixtures("unoptimized")
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"capacity": 4, "overflow": overflow} for overflow in ("last", "first", "thin")),
+        *({"reduce": how} for how in ("mean", "std", "last", folded)),
+        {"interval": 2, "capacity": 4},
+        {"interval": 2, "reduce": "max", "capacity": 4},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_loops_carry_is_not_gathered(kind, options):
+    rows = jnp.arange(160.0).reshape(4, 40)
+    x, spool = spread(rows, kind), spoolax.spool(halvings, **options)
+    program = jax.jit(spool).lower(x).compile().as_text()
+    assert not COLLECTIVES.search(program)
+    (_, logs), (_, expected) = spool(x), spool(rows)
+    for key in ("x", "row"):
+        spec = P("d") if logs[key].ndim == 2 else P(None, "d")
+        whole = NamedSharding(x.sharding.mesh, spec)
+        assert logs[key].sharding.is_equivalent_to(whole, logs[key].ndim), key
+    for key in expected:
+        np.testing.assert_allclose(logs[key], expected[key], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_long_while_loops_that_are_spooled_stay_where_they_are(kind):
+    rows = jnp.arange(160.0).reshape(4, 40)
+    x = spread(rows, kind)
+    (_, logs), (_, expected) = spoolax.spool(halvings)(x), spoolax.spool(halvings)(rows)
+    whole = NamedSharding(x.sharding.mesh, P(None, "d"))
+    assert logs["x"].sharding.is_equivalent_to(whole, 3)
+    np.testing.assert_allclose(logs["x"], expected["x"], rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_loops_that_stream_exchange_nothing_between_pauses(kind):
     """What is gathered is gathered where the host is called."""

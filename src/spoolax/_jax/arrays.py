@@ -166,6 +166,13 @@ def spread_over(value: Any, mesh: Any, spec: Iterable[Any]) -> Any:
     return jax.sharding.reshard(value, place)
 
 
+def rows_at(x: Any, places: Any) -> Any:
+    """Return some rows of an array, which stay sharded as they are."""
+    if not is_sharded(x):
+        return x[places]
+    return x.at[places].get(out_sharding=jax.typeof(x).sharding)
+
+
 def vary(value: Any, axes: frozenset[str]) -> Any:
     """Say that a value inside `shard_map` may differ over mesh axes."""
     missing = tuple(axes - varying_axes(value))

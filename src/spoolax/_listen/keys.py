@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from .._jax.arrays import is_key, mesh_of, type_text, varying_axes
+from .._jax.arrays import is_key, is_sharded, key_shape, mesh_of, spec_of, type_text, varying_axes
 from .._log.entry import Loop, Node, Nodes, alike, embeddings, needs_mask
 from .._logdict.reductions import How, check_function
 from .._walk.places import Where
@@ -27,7 +27,8 @@ class Key:
     steps: dict[str, Any]
     step_names: tuple[str, ...]  # In the order of the `log` call.
     varying: frozenset[str]  # The mesh axes over which it differs inside `shard_map`.
-    mesh: Any  # The mesh that its type says it is sharded over, if any.
+    mesh: Any  # The mesh that its type says it is sharded over, if any,
+    specs: list[tuple[Any, ...]]  # and how the axes of each array of an entry are, but lanes.
     lanes: tuple[int, ...]
     site: str
     backward: bool  # All of it is logged in backward passes.
@@ -97,14 +98,17 @@ def _add(
         one, steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[skip:], x.dtype), (value, node.steps)
         )
-        new = (name, one, steps, tuple(node.steps), frozenset[str](), None, meta.lanes, meta.site)
-        key = keys.setdefault(name, Key(*new, meta.backward))
+        specs = [_spec(x, skip) for x in jax.tree.leaves(value)]
+        about = (tuple(node.steps), frozenset[str](), None, specs, meta.lanes, meta.site)
+        key = keys.setdefault(name, Key(name, one, steps, *about, meta.backward))
         key.backward &= meta.backward
         key.calls += (call,)
         key.tags += tuple(tag for tag in meta.tags if tag not in key.tags)
         key.varying = key.varying.union(*map(varying_axes, jax.tree.leaves(node)))
         key.mesh = next(filter(None, map(mesh_of, jax.tree.leaves(node))), key.mesh)
         _check_same(key, one, steps, meta.site)
+        pairs = zip(key.specs, specs, strict=True)
+        key.specs = [mine if mine == its else (None,) * len(its) for mine, its in pairs]
         _join_lanes(key, meta.lanes, meta.site)
         lengths = (*(frame.length for frame in where.path), *meta.times)
         iterations = math.prod(length for length in lengths if length is not None)
@@ -116,6 +120,13 @@ def _add(
         key.conditional |= where.conditional or node.mask is not None
         if loop and loop not in key.loops:
             key.loops += (loop,)
+
+
+def _spec(value: Any, skip: int) -> tuple[Any, ...]:
+    """How the axes of an array, of the numbers behind keys, are sharded, but the first."""
+    if is_key(value):
+        return (None,) * (value.ndim - skip + len(key_shape(value.dtype)))
+    return spec_of(value)[skip:] if is_sharded(value) else (None,) * (value.ndim - skip)
 
 
 def _check_same(key: Key, value: Any, steps: Any, site: str) -> None:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax.arrays import as_key, gathered, is_key, raw, raw_type, vary
+from .._jax.arrays import as_key, gathered, is_key, raw, raw_type, spread_over, vary
 from .._log.entry import (
     Entry,
     Loop,
@@ -28,6 +28,7 @@ from .._log.entry import (
     map_ran,
     mask_for,
     masked,
+    needs_mask,
     stacked,
     widen,
 )
@@ -136,9 +137,10 @@ class Windows:
             one = entry_of_key(self._keys[name], entry, value)
             if window in folds:
                 fold = self._restarted(folds[window], one) if counted else folds[window]
-                folds[window] = self._fold(fold, one)
+                folds[window] = self._fold(self._keys[name], fold, one)
             else:  # A window of its own: an entry outside the loops that are counted.
-                alone[name] = self._fold(self._new(self._keys[name]), one)
+                key = self._keys[name]
+                alone[name] = self._fold(key, self._new(key), one)
                 if one.mask is None:
                     sure.add(name)
         return self._entries(alone, sure), state._replace(folds=folds)
@@ -204,7 +206,7 @@ class Windows:
             jax.tree.map(lambda x: reductions.start(how, x, key.lanes), types)
             for how, types in ((self._how, self._types[key.name]), (self._step_how, key.steps))
         )
-        return typed((value, steps), key)
+        return typed(value, key), typed_plainly(steps, key)
 
     def _restarted(self, fold: Any, one: KeyEntry) -> Any:
         value, steps = fold
@@ -213,10 +215,13 @@ class Windows:
             _map_folds(lambda f, x: reductions.restart(self._step_how, f, x), steps, one.steps),
         )
 
-    def _fold(self, fold: Any, one: KeyEntry) -> Any:
+    def _fold(self, key: Key, fold: Any, one: KeyEntry) -> Any:
         value, steps = fold
+        value = _map_folds(
+            lambda f, x: reductions.push(self._how, f, x, one.mask), value, one.value
+        )
         return (
-            _map_folds(lambda f, x: reductions.push(self._how, f, x, one.mask), value, one.value),
+            typed(value, key),  # Whatever a function of the user's made of it.
             _map_folds(
                 lambda f, x: reductions.push(self._step_how, f, x, one.mask), steps, one.steps
             ),
@@ -242,10 +247,15 @@ def _with_folds(state: WindowState, loop: str, folds: dict[str, Any]) -> WindowS
 def entry_of_key(key: Key, entry: Entry, value: Any) -> KeyEntry:
     """Make an entry of a key alone, with all the lanes that the key has."""
     # Loops carry one type of state, whatever the program does to the layout of values.
-    one = KeyEntry(jax.tree.map(raw, value), entry.steps, mask_for(entry, key.lanes))
-    one = jax.tree.map(lambda x: gathered(x, key.mesh), one)
-    widened: KeyEntry = jax.tree.map(lambda x: widen(x, 0, entry.meta.lanes, key.lanes), one)
-    return widened
+    lanes, value = entry.meta.lanes, jax.tree.map(raw, value)
+    if needs_mask(lanes, key.lanes):
+        value = jax.tree.map(lambda x: gathered(x, key.mesh), value)
+    else:
+        value = _placed(value, key, lanes)
+    rest = jax.tree.map(lambda x: gathered(x, key.mesh), (entry.steps, mask_for(entry, key.lanes)))
+    one = KeyEntry(value, *rest)
+    one = jax.tree.map(lambda x: widen(x, 0, lanes, key.lanes), one)
+    return one._replace(value=_placed(one.value, key, key.lanes))
 
 
 def without_time(entry: Entry) -> Entry:
@@ -253,9 +263,30 @@ def without_time(entry: Entry) -> Entry:
     return entry.replace(meta=dataclasses.replace(entry.meta, times=entry.meta.times[1:]))
 
 
-def typed(state: Any, key: Key) -> Any:
-    """Give a new state the type that it will have: varying, or spread over a mesh."""
+def typed(value: Any, key: Key) -> Any:
+    """Give a state of the values of a key the type that it has in loops: it may vary over axes of a
+    mesh, or be spread over it."""
+    return _placed(jax.tree.map(lambda x: vary(x, key.varying), value), key, key.lanes)
+
+
+def typed_plainly(state: Any, key: Key) -> Any:
+    """The same for what is not made of its values, of which every device has a copy."""
     return jax.tree.map(lambda x: gathered(vary(x, key.varying), key.mesh), state)
+
+
+def _placed(value: Any, key: Key, lanes: tuple[int, ...]) -> Any:
+    """Spread arrays over the mesh as the values of a key are, and gather numbers of each lane."""
+    if key.mesh is None:
+        return value
+
+    def place(x: Any, spec: tuple[Any, ...]) -> Any:
+        if x.ndim < len(lanes) + len(spec):
+            return gathered(x, key.mesh)
+        return spread_over(x, key.mesh, (None,) * (x.ndim - len(spec)) + spec)
+
+    tree = jax.tree.structure(key.value)
+    parts = zip(tree.flatten_up_to(value), key.specs, strict=True)
+    return tree.unflatten([jax.tree.map(lambda x: place(x, spec), part) for part, spec in parts])
 
 
 def unraw(value: Any, like: Any) -> Any:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._jax.arrays import gathered, mesh_of, rows_at
 from .._jax.host_call import host_call
 from ..errors import LogValueError
 
@@ -54,7 +55,9 @@ def push(
         assert receive is not None
 
         def spill() -> Any:
-            return host_call(receive, jnp.int32(0), *(x[:capacity] for x in jax.tree.leaves(rows)))
+            # XLA would gather them as well, and print a warning.
+            given = [gathered(x[:capacity], mesh_of(x)) for x in jax.tree.leaves(rows)]
+            return host_call(receive, jnp.int32(0), *given)
 
         # The host answers with the new count, 0, so that what follows waits for it; or with one
         # that stays negative, if the program is to stop.
@@ -87,7 +90,7 @@ def finish(buffer: Buffer, overflow: str) -> tuple[Any, Any, Any]:
         valid = places * 2**extra.level < pushed
         places = _thinned_slot(places, extra.level, capacity)
     if overflow in ("last", "thin"):
-        rows = jax.tree.map(lambda x: x[places], rows)
+        rows = jax.tree.map(lambda x: rows_at(x, places), rows)
     else:
         rows = jax.tree.map(lambda x: x[:capacity], rows)
     return rows, valid, pushed - jnp.sum(valid, dtype=pushed.dtype)

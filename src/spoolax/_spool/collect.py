@@ -18,6 +18,7 @@ from .._listen.windows import (
     WindowState,
     entry_of_key,
     typed,
+    typed_plainly,
     unraw,
     without_time,
 )
@@ -67,13 +68,12 @@ class Collecting(Meaning):
 
     def start(self) -> Collected:
         """The state to begin with."""
-        buffers = {
-            name: typed(
-                buffer.start(self._windows.type_of(name), plan.capacity, plan.overflow), plan.key
-            )
-            for name, plan in self._plans.items()
-            if plan.capacity
-        }
+        buffers = {}
+        for name, plan in self._plans.items():
+            if plan.capacity:
+                new = buffer.start(self._windows.type_of(name), plan.capacity, plan.overflow)
+                value, plain = typed(new.rows.value, plan.key), typed_plainly(new, plan.key)
+                buffers[name] = plain._replace(rows=plain.rows._replace(value=value))
         return Collected(self._windows.start(), buffers)
 
     def spilling(self) -> dict[str, KeyEntry]:
