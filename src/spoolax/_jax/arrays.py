@@ -146,6 +146,12 @@ def spec_of(value: Any) -> tuple[Any, ...]:
     return tuple(_type_of(value).sharding.spec)
 
 
+def raw_spec(value: Any) -> tuple[Any, ...]:
+    """Return how the axes of `raw(value)` are sharded over a mesh, if they are."""
+    spec = spec_of(value) if is_sharded(value) else (None,) * np.ndim(value)
+    return (*spec, *(None,) * len(key_shape(value.dtype))) if is_key(value) else spec
+
+
 def gathered(value: Any, mesh: Any) -> Any:
     """Return an array that is replicated over a mesh, by its type."""
     return value if mesh is None else spread_over(value, mesh, (None,) * value.ndim)

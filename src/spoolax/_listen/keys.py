@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from .._jax.arrays import is_key, is_sharded, key_shape, mesh_of, spec_of, type_text, varying_axes
+from .._jax.arrays import is_key, mesh_of, raw_spec, type_text, varying_axes
 from .._log.entry import Loop, Node, Nodes, alike, embeddings, needs_mask
 from .._logdict.reductions import How, check_function
 from .._walk.places import Where
@@ -98,7 +98,7 @@ def _add(
         one, steps = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[skip:], x.dtype), (value, node.steps)
         )
-        specs = [_spec(x, skip) for x in jax.tree.leaves(value)]
+        specs = [raw_spec(x)[skip:] for x in jax.tree.leaves(value)]
         about = (tuple(node.steps), frozenset[str](), None, specs, meta.lanes, meta.site)
         key = keys.setdefault(name, Key(name, one, steps, *about, meta.backward))
         key.backward &= meta.backward
@@ -120,13 +120,6 @@ def _add(
         key.conditional |= where.conditional or node.mask is not None
         if loop and loop not in key.loops:
             key.loops += (loop,)
-
-
-def _spec(value: Any, skip: int) -> tuple[Any, ...]:
-    """How the axes of an array, of the numbers behind keys, are sharded, but the first."""
-    if is_key(value):
-        return (None,) * (value.ndim - skip + len(key_shape(value.dtype)))
-    return spec_of(value)[skip:] if is_sharded(value) else (None,) * (value.ndim - skip)
 
 
 def _check_same(key: Key, value: Any, steps: Any, site: str) -> None:

@@ -248,14 +248,11 @@ def entry_of_key(key: Key, entry: Entry, value: Any) -> KeyEntry:
     """Make an entry of a key alone, with all the lanes that the key has."""
     # Loops carry one type of state, whatever the program does to the layout of values.
     lanes, value = entry.meta.lanes, jax.tree.map(raw, value)
-    if needs_mask(lanes, key.lanes):
-        value = jax.tree.map(lambda x: gathered(x, key.mesh), value)
-    else:
-        value = _placed(value, key, lanes)
-    rest = jax.tree.map(lambda x: gathered(x, key.mesh), (entry.steps, mask_for(entry, key.lanes)))
-    one = KeyEntry(value, *rest)
-    one = jax.tree.map(lambda x: widen(x, 0, lanes, key.lanes), one)
-    return one._replace(value=_placed(one.value, key, key.lanes))
+    is_padded = needs_mask(lanes, key.lanes)
+    value = _gathered(value, key) if is_padded else _placed(value, key, lanes)
+    one = KeyEntry(value, *_gathered((entry.steps, mask_for(entry, key.lanes)), key))
+    wide: KeyEntry = jax.tree.map(lambda x: widen(x, 0, lanes, key.lanes), one)
+    return wide._replace(value=_placed(wide.value, key, key.lanes))
 
 
 def without_time(entry: Entry) -> Entry:
@@ -266,12 +263,20 @@ def without_time(entry: Entry) -> Entry:
 def typed(value: Any, key: Key) -> Any:
     """Give a state of the values of a key the type that it has in loops: it may vary over axes of a
     mesh, or be spread over it."""
-    return _placed(jax.tree.map(lambda x: vary(x, key.varying), value), key, key.lanes)
+    return _placed(_varied(value, key), key, key.lanes)
 
 
 def typed_plainly(state: Any, key: Key) -> Any:
     """The same for what is not made of its values, of which every device has a copy."""
-    return jax.tree.map(lambda x: gathered(vary(x, key.varying), key.mesh), state)
+    return _gathered(_varied(state, key), key)
+
+
+def _varied(tree: Any, key: Key) -> Any:
+    return jax.tree.map(lambda x: vary(x, key.varying), tree)
+
+
+def _gathered(tree: Any, key: Key) -> Any:
+    return jax.tree.map(lambda x: gathered(x, key.mesh), tree)
 
 
 def _placed(value: Any, key: Key, lanes: tuple[int, ...]) -> Any:

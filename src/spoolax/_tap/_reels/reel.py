@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw, spec_of, spread_over
+from ..._jax.arrays import as_key, gathered, is_key, key_shape, mesh_of, raw, raw_spec, spread_over
 from ..._jax.primitives import split
 from ..._log.entry import Nodes, entries, size_of
 from ..._packing import Packing
@@ -58,7 +58,7 @@ class Layout:
         self._packing = Packing.of([*numbers, *self._leaves], packed)
         self._mesh = next(filter(None, map(mesh_of, self._leaves)), mesh)
         large = zip(self._leaves, self._packing.is_packed[header:], strict=True)
-        self._specs = [_spec(leaf) for leaf, small in large if not small]  # Of large arrays.
+        self._specs = [raw_spec(leaf) for leaf, small in large if not small]  # Of large arrays.
 
     @property
     def large(self) -> int:
@@ -121,12 +121,6 @@ class Layout:
         ]
         header = rows.words[:, : self.header].view(np.int32)
         return header, jax.tree.unflatten(self._tree, values)
-
-
-def _spec(leaf: Any) -> tuple[Any, ...]:
-    """How the axes of an array, of the numbers behind keys, are sharded over the mesh."""
-    spec = spec_of(leaf) if mesh_of(leaf) is not None else (None,) * leaf.ndim
-    return (*spec, *(None,) * len(key_shape(leaf.dtype))) if is_key(leaf) else spec
 
 
 class Group:
