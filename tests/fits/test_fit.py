@@ -471,9 +471,10 @@ def test_spool_and_tap_go_around_the_programs_of_a_fit(tmp_path):
     fit, logs = spoolax.spool(curve_fit)(decay, POINTS, y)
     assert fit.x.tolist() == curve_fit(decay, POINTS, y).x.tolist(), "to the bit"
     assert logs["cost"].dtype == np.float64
-    assert (
-        logs["cost"].tolist() == curve_fit(decay, POINTS, y, history=True).history["cost"].tolist()
-    )
+    # XLA compiles loops that call the host otherwise, so on some CPUs a history, which comes by way
+    # of a tap, has other last bits (`small-while-loop-hoisting`, in docs/spool.md).
+    history = curve_fit(decay, POINTS, y, history=True).history
+    np.testing.assert_allclose(logs["cost"], history["cost"], rtol=1e-13)
     _, last = spoolax.spool(curve_fit, argnames="cost", reduce="last")(decay, POINTS, y)
     assert float(last["cost"]) == fit.cost
     seen = []
