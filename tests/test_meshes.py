@@ -82,7 +82,7 @@ def folded(old, new):
         {"interval": 2, "capacity": 4},
         {"interval": 2, "reduce": "max", "capacity": 4},
     ],
-    ids=str,
+    ids=lambda options: " ".join(str(getattr(one, "__name__", one)) for one in options.values()),
 )
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_what_loops_carry_is_not_gathered(kind, options):
