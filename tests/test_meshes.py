@@ -1,18 +1,25 @@
 """Programs on several devices of one process: arrays stay where they are."""
 
+import os
+import pathlib
 import re
+import subprocess
+import sys
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src.dispatch import runtime_tokens
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spoolax
 from spoolax._tap._meaning import reeling
 
+SCRIPT = pathlib.Path(__file__).with_name("meshes.py")
 KINDS = [AxisType.Auto, AxisType.Explicit]
 COLLECTIVES = re.compile(r" (all-\w+|collective-\w+|reduce-scatter)(-start)?\(")
 
@@ -110,18 +117,41 @@ def test_long_while_loops_that_are_spooled_stay_where_they_are(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_loops_that_stream_exchange_nothing_between_pauses(kind):
-    """What is gathered is gathered where the host is called."""
+def test_programs_that_stream_exchange_nothing_for_that(kind):
+    """Devices hand over what they have. Only that of somebody else is asked who it is, once."""
     x = spread(jnp.ones((4, 1000)), kind)
     program = jax.jit(spoolax.tap(steps, print)).lower(x).compile().as_text()
+    assert "f32[5,2,1000]" in program  # What a device has of the reel.
+    exchanges = [line for line in program.splitlines() if COLLECTIVES.search(line)]
+    assert all(re.search(r" = s32\[32\]\S* all-reduce\(", line) for line in exchanges)
     parts = dict(re.findall(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", program, re.M | re.S))
     bodies = [parts[name] for name in re.findall(r"while\(.*body=%([^\s,]+)", program)]
+    assert bodies
+    assert not any(COLLECTIVES.search(body) for body in bodies)
     innermost = [body for body in bodies if " while(" not in body]
-    assert any("f32[5,2,1000]" in body for body in innermost)  # What a device has of the reel.
-    assert "host_call" in program
-    for body in innermost:
-        assert not COLLECTIVES.search(body)
-        assert "host_call" not in body
+    assert not any("callback" in body for body in innermost)
+
+
+def test_streaming_from_eight_devices_exchanges_nothing(tmp_path):
+    """Wherever arrays are on them, and of whichever type; and they arrive as from one device."""
+    assert on_eight_devices("evenly", "--xla_dump_hlo_as_text", f"--xla_dump_to={tmp_path}") == 0
+    dumped = tmp_path.glob("*.jit__body.cpu_after_optimizations.txt")
+    programs = [text for text in map(pathlib.Path.read_text, dumped) if " while(" in text]
+    spread = [text for text in programs if "num_partitions=1," not in text]
+    assert len(spread) >= 12
+    for program in spread:
+        assert "callback" in program
+        assert not COLLECTIVES.search(program)
+
+
+def test_rows_that_eight_devices_have_different_numbers_of_arrive():
+    assert on_eight_devices("unevenly") == 0
+
+
+def on_eight_devices(what, *flags):
+    flags = " ".join(["--xla_force_host_platform_device_count=8", *flags])
+    env = {**os.environ, "XLA_FLAGS": flags, "NPROC": "16"}
+    return subprocess.run([sys.executable, SCRIPT, what], env=env, timeout=300).returncode
 
 
 @pytest.mark.parametrize("how", ["tap", "jit(tap)", "listening"])
@@ -170,3 +200,89 @@ def test_arrays_of_any_size_arrive_whether_they_are_packed_or_not(devices, monke
         for n in sizes:
             np.testing.assert_array_equal(logs[str(n)], 2 * i + np.arange(n, dtype=np.float32))
     assert len(seen) == 3
+
+
+def test_arrays_of_which_every_device_has_a_copy_are_streamed_from_explicit_meshes():
+    """Their types say which mesh they are on, though they are not sharded."""
+    mesh, seen = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Explicit,)), []
+    x = jax.device_put(jnp.ones((4, 1000)), NamedSharding(mesh, P()))
+    for tapped in (spoolax.tap(steps, seen.append), jax.jit(spoolax.tap(steps, seen.append))):
+        tapped(x)
+        spoolax.flush()
+        assert [next(iter(logs)) for logs in seen] == ["first", "key", *["x"] * 5]
+        for logs, value in zip(seen[2:], expected(np.ones((4, 1000), np.float32)), strict=True):
+            np.testing.assert_array_equal(logs["x"], value)
+        seen.clear()
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, jax.jit], ids=["tap", "jit(tap)"])
+@pytest.mark.parametrize("pieces", [True, False])
+def test_what_devices_have_handed_over_arrives_if_one_of_them_fails(jit, pieces):
+    """Unless it is in pieces, some of which are missing."""
+    start = np.array([0.0, 0.0, 0.0, 3.0], np.float32)
+    seen, x = [], spread(start, AxisType.Auto)
+
+    def fail(x):
+        if np.any(x == 7):
+            raise ValueError("a device has failed")
+
+    def f(x):
+        def body(x, i):
+            x = x + 1
+            jax.debug.callback(fail, x, partitioned=True)
+            spoolax.log({"x": x, "i": i} if pieces else {"i": i})
+            return x, None
+
+        return lax.scan(body, x, jnp.arange(6))[0]
+
+    with pytest.raises(Exception, match="a device has failed"):
+        jax.block_until_ready(jit(spoolax.tap(f, seen.append, latency=0))(x))
+    runtime_tokens.clear()  # Or else JAX raises it again, whoever waits for something next.
+    spoolax.flush()
+    assert [logs["i"] for logs in seen] == [*range(3 if pieces else 6)]
+    for logs in seen if pieces else []:
+        np.testing.assert_array_equal(logs["x"], start + logs["i"] + 1)
+
+
+def test_devices_wait_until_one_of_them_has_reported_what_went_wrong():
+    """However long that takes: it may stop the program, and they must agree on that."""
+    found, x = [], spread(jnp.arange(1.0, 5.0), AxisType.Auto)
+
+    def report(nan):
+        time.sleep(1.5)
+        found.append(nan)
+
+    def f(x):
+        return lax.scan(lambda x, _: (jnp.log(x), None), x, length=50)[0]
+
+    with pytest.raises(spoolax.StopRun, match="infinity"):
+        spoolax.watch_nan(f, report, stop=True)(x)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_stop_is_the_same_for_all_devices_of_a_mesh(kind):
+    """None of them would end if another had stopped, as they wait for each other."""
+    seen, x = [], spread(jnp.arange(1.0, 5.0), kind)
+
+    def stop(logs):
+        seen.append(logs)
+        if len(seen) == 50:
+            raise spoolax.StopRun("enough")
+
+    def f(x):
+        def body(carry):
+            i, x = carry
+            x = x / x.sum()
+            spoolax.log({"i": i, "x": x})
+            return i + 1, x
+
+        return lax.while_loop(lambda carry: carry[0] < 1 << 30, body, (0, x))
+
+    tapped = spoolax.tap(f, stop, latency=0.001)
+    for program, error in ((tapped, spoolax.StopRun), (jax.jit(tapped), RuntimeError)):
+        with pytest.raises(error, match="enough"):
+            jax.block_until_ready(program(x))
+        spoolax.flush()
+        assert [logs["i"] for logs in seen] == [*range(50)]
+        seen.clear()

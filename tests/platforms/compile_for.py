@@ -59,7 +59,7 @@ class _AsIfOne(list):
         return 1
 
 
-def _topology(platform):
+def _topology(platform, devices):
     if platform == "tpu":
         mlir.ModuleContext.get_backend = lambda self, optional=False: _NoCallbacks(
             _get_backend(self, optional)
@@ -74,13 +74,15 @@ def _topology(platform):
     mlir.ModuleContext.get_backend = lambda self, optional=False: None
     mlir.ModuleContext.add_host_callback = add
     config = (pathlib.Path(__file__).parent / "h100.txtpb").read_text()
-    return topologies.get_topology_desc("H100", "cuda", target_config=config, topology="1x1x1")
+    return topologies.get_topology_desc(
+        "H100", "cuda", target_config=config, topology=f"1x1x{devices}"
+    )
 
 
-def optimized(f, *args, platform):
-    """The optimized HLO of a function for a platform, as text."""
-    device = _topology(platform).devices[:1]
-    sharding = NamedSharding(Mesh(np.array(device), ("d",)), PartitionSpec())
+def optimized(f, *args, platform, devices=1):
+    """The optimized HLO of a function for a platform, as text; its arguments are spread."""
+    mesh = Mesh(np.array(_topology(platform, devices).devices[:devices]), ("d",))
+    sharding = NamedSharding(mesh, PartitionSpec("d"))
 
     def placed(x):
         return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x), sharding=sharding)

@@ -187,3 +187,23 @@ def test_a_step_in_a_block_hands_over_all_it_logs_in_one_call(platform):
         name = call.split("=")[0].strip().lstrip("%")
         (root,) = (line for line in text.split("ENTRY")[1].splitlines() if "ROOT" in line)
         assert name not in root
+
+
+def test_what_several_gpus_stream_is_not_gathered():
+    """Each of them hands over what it has. There is an exchange at the beginning, of 32 numbers."""
+
+    def f(x):
+        def body(x, i):
+            x = advance(x, i)
+            spoolax.log({"x": x, "i": i})
+            return x, None
+
+        spoolax.log({"first": x})
+        return lax.scan(body, x, jnp.arange(1000.0))[0]
+
+    text = optimized(spoolax.tap(f, silent), jnp.ones((8, 100)), platform="cuda", devices=4)
+    assert len(re.findall(r"callback.*f32\[1000,2,100\]", text)) == 2  # In a pause, and at the end.
+    exchanges = re.findall(r" = (.*) (?:all-|collective-|reduce-scatter)[a-z-]*\(", text)
+    assert {shape for one in exchanges for shape in re.findall(r"\w+\[[\d,]*\]", one)} == {
+        "s32[32]"
+    }

@@ -12,6 +12,7 @@ from jax._src import config, core
 from jax._src.array import ArrayImpl
 from jax._src.lax import lax as lax_internal
 from jax._src.mesh import get_concrete_mesh
+from jax.sharding import AxisType
 
 
 def on_device(numbers: Any) -> Any:
@@ -57,7 +58,7 @@ def zeros(aval: Any) -> Any:
     else:
         value = jax.numpy.zeros(aval.shape, aval.dtype)
     # Given a sharding, `zeros` ignores it where no mesh is set.
-    return jax.sharding.reshard(value, aval.sharding) if is_sharded(aval) else value
+    return jax.sharding.reshard(value, aval.sharding) if mesh_of(aval) is not None else value
 
 
 def retyped(value: Any, aval: Any) -> Any:
@@ -136,9 +137,14 @@ def concrete_mesh(mesh: Any) -> jax.sharding.Mesh | None:
 
 
 def mesh_of(value: Any) -> Any:
-    """Return the mesh that an array is sharded over, by its type, or None."""
-    aval = _type_of(value)
-    return aval.sharding.mesh if is_sharded(aval) else None
+    """Return the mesh that an array is on, by its type, or None.
+
+    Of two types that are not sharded, one may be on a mesh with explicit axes, and the other not.
+    """
+    sharding = getattr(_type_of(value), "sharding", None)
+    if sharding is None or AxisType.Explicit not in sharding.mesh.axis_types:
+        return None
+    return sharding.mesh
 
 
 def spec_of(value: Any) -> tuple[Any, ...]:
@@ -159,7 +165,7 @@ def gathered(value: Any, mesh: Any) -> Any:
 
 def copied_over(value: Any, mesh: Any) -> Any:
     """Return an array of which every device of a mesh has a copy, whatever its type says."""
-    if is_sharded(value):
+    if mesh_of(value) is not None:
         return gathered(value, mesh)
     return jax.lax.with_sharding_constraint(
         value, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

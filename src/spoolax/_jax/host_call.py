@@ -14,17 +14,28 @@ from jax.experimental import io_callback
 
 from .platforms import has_fast_calls
 from .primitives import Primitive
+from .spread_call import devices_that_call, lower_spread_call
 
 
-def host_call(receive: Callable[..., Any], question: Any, *arrays: Any) -> Any:
+def host_call(
+    receive: Callable[..., Any],
+    question: Any,
+    *arrays: Any,
+    each: Callable[..., Any] | None = None,
+    common: int = 0,
+) -> Any:
     """Call `receive(is_alone, question, *arrays)` on the host while the program runs.
 
     What it raises ends the program. Unless `is_alone`, the other devices of the program would be
     left waiting then. The arrays are NumPy's, and the callee's to keep. Returns its answer, which
     is of the type of `question`: what uses it waits for the call. Calls are not ordered otherwise,
     and one whose answer reaches no output may never be made.
+
+    One device calls for all, and has to be sent what is spread over them. If it is possible, all of
+    them call `each(device, places, question, *arrays)` instead, with their pieces of arrays, and
+    the whole of the first `common` ones. Its answers must be the same for all.
     """
-    return host_call_p.bind(question, *arrays, receive=receive)
+    return host_call_p.bind(question, *arrays, receive=receive, each=each, common=common)
 
 
 def in_host_call(frame: FrameType | None, outermost: FrameType | None) -> bool:
@@ -37,11 +48,19 @@ def in_host_call(frame: FrameType | None, outermost: FrameType | None) -> bool:
     return False
 
 
-def _call_from_host(question: Any, *arrays: Any, receive: Callable[..., Any]) -> Any:
+def _call_from_host(question: Any, *arrays: Any, receive: Callable[..., Any], **_: Any) -> Any:
     return jax.numpy.asarray(receive(True, *map(np.asarray, (question, *arrays))))
 
 
-def _lower_host_call(ctx: Any, *operands: Any, receive: Callable[..., Any]) -> Any:
+def _lower_host_call(
+    ctx: Any,
+    *operands: Any,
+    receive: Callable[..., Any],
+    each: Callable[..., Any] | None,
+    common: int,
+) -> Any:
+    if each is not None and devices_that_call(ctx):
+        return lower_spread_call(ctx, each, operands, 1 + common)
     is_alone = getattr(ctx.module_context.axis_context, "num_devices", None) == 1
 
     def call(*arrays: Any) -> tuple[Any]:
@@ -76,7 +95,7 @@ def _emit(ctx: Any, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
 
 host_call_p = Primitive("host_call")
 host_call_p.def_impl(_call_from_host)
-host_call_p.def_abstract_eval(lambda question, *arrays, receive: question)
+host_call_p.def_abstract_eval(lambda question, *arrays, **about: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
 
 

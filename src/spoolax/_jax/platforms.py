@@ -50,9 +50,13 @@ def waits_for_loops() -> bool:
     So it does on GPUs, unless the number of iterations is known when the loop is compiled. Outside
     of that context, programs are compiled for JAX's default backend.
     """
+    return platforms()[0] in ("cuda", "rocm", "gpu")
+
+
+def platforms() -> Sequence[str]:
+    """What programs are compiled for."""
     target = _target.get()
-    platform = jax.default_backend() if target is None else target.platforms[0]
-    return platform in ("cuda", "rocm", "gpu")
+    return [jax.default_backend()] if target is None else target.platforms
 
 
 def most_devices() -> int:

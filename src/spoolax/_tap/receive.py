@@ -11,7 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 LATENCY = 0.1  # Seconds, where nobody listens.
 
 
+Pause: TypeAlias = tuple[int, int] | None
+
+
 class Asked(NamedTuple):
     """What a call to the host is about: it has some numbers, and then the arrays of reels."""
 
@@ -45,11 +48,24 @@ class Asked(NamedTuple):
     last: Group | None  # A row that is in no reel.
     between: bool  # Inside `shard_map`: between calls that all devices make.
 
-    def read(self, given: Iterator[Any]) -> tuple[tuple[int, int] | None, list[int]]:
+    def read(self, given: Iterator[Any]) -> tuple[Pause, list[int]]:
         """Take the numbers from what a call has: where the chunk began and ended, and the rest."""
         some = itertools.islice(given, self.numbers)
         numbers = [number for x in some for number in x.ravel().tolist()]
         return ((numbers[0], numbers[1]), numbers[2:]) if self.pauses else (None, numbers)
+
+    def parts(self, numbers: Sequence[int], arrays: Iterator[Any]) -> list[Arrived]:
+        """Take the rows from what a call has."""
+        parts = arrived(self.groups, iter(numbers), arrays)
+        if self.last is not None:
+            words, *large = (x[None] for x in arrays)
+            parts.append(Part(self.last, ReelRows(words, tuple(large))))
+        return parts
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether the program waits until it is delivered, which may stop it."""
+        return self.last is not None and self.last.holds_up
 
 
 class Receiver:
@@ -70,13 +86,8 @@ class Receiver:
         pause, numbers = asked.read(rest)
         run = self.run(orders)
         elapsed = run.arrived(asked.loop)
-        parts = arrived(asked.groups, iter(numbers), rest)
-        if asked.last is not None:
-            words, *large = (x[None] for x in rest)
-            parts.append(Part(asked.last, ReelRows(words, tuple(large))))
+        parts = asked.parts(numbers, rest)
         run.in_order(functools.partial(self.put, parts, run, time.time()))
-        if self.part is not None:
-            self._stop_with_others(run)
         orders = self.answer(run, asked.loop, is_alone, orders, pause, elapsed)
         run.goes_on(asked.loop)
         return orders
@@ -113,14 +124,18 @@ class Receiver:
                         _dropped(sink, count_entries(ends(handover.groups, [item]), _wanted(tap)))
             return numbers
         run = host.run(abs(int(numbers[0])), self.part)
-        run.ended = time.perf_counter()
-        run.in_order(functools.partial(self.returned, Tail(numbers, arrays, handover), run))
+        run.in_order(functools.partial(self.ended, handover, run, numbers, arrays))
         if self.part.spans:
             self._stop_with_others(run)
             numbers = numbers.copy()
             numbers[0] = run.answer(is_alone)
             self._last = run
         return numbers
+
+    def ended(self, handover: Handover, run: Run, numbers: Any, arrays: Sequence[Any]) -> None:
+        """Queue what somebody else's program has left at its end."""
+        run.ended = time.perf_counter()
+        self.returned(Tail(numbers, arrays, handover), run)
 
     def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:
         """Queue what has arrived."""
@@ -133,13 +148,15 @@ class Receiver:
         loop: str,
         is_alone: bool,
         orders: Any,
-        pause: tuple[int, int] | None,
+        pause: Pause,
         elapsed: float | None,
     ) -> Any:
         """What to answer a loop that may have paused, after a chunk from one iteration to another.
 
         That took `elapsed` seconds.
         """
+        if self.part is not None:
+            self._stop_with_others(run)
         answer = run.answer(is_alone)
         if is_alone and answer < 0:
             assert run.stop is not None

@@ -38,9 +38,7 @@ class Run:
         self.begun = None if sink is None else time.perf_counter()
         self.ended: float | None = None  # Not known before somebody looks.
         self._paused: dict[str, float] = {}
-        self.gatherings: dict[
-            Any, Any
-        ] = {}  # What not all devices of a `shard_map` have handed over.
+        self.gatherings: dict[Any, Any] = {}  # What not all devices have handed over.
 
     @functools.cached_property
     def interruptible(self) -> interruptible:
@@ -188,23 +186,23 @@ class Runs:
         run.unbounded = unbounded
         return run
 
-    def ended(self, run: Run) -> None:
-        """A program has ended, or was not even started."""
+    def ended(self, run: Run, is_over: bool = True) -> None:
+        """A program has ended, or was not even started, or nobody waits for it any more."""
         with self._lock:
             self._registered.pop(run.number, None)
         for gathering in run.gatherings.values():
-            gathering.ended()
+            gathering.ended(is_over)
 
     def incomplete(self) -> list[Run]:
         """Programs of this thread in which not all devices have handed over what some have."""
         me = threading.get_ident()
-        with self._lock:  # Few of them have a `shard_map` in them.
+        with self._lock:  # Those on one device have no gatherings.
             mine = [r for r in self._anonymous.values() if r.gatherings and r.thread == me]
         return [run for run in mine if any(one.is_incomplete() for one in run.gatherings.values())]
 
     def abandoned(self, run: Run) -> None:
         """Nobody waits for a program any more, which may still run, or not even have begun."""
-        self.ended(run)
+        self.ended(run, is_over=False)
         self._remember(run)
 
     def _remember(self, run: Run) -> None:

@@ -40,6 +40,7 @@ from .._walk.interpret import interpret
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
+from . import in_pieces
 from ._meaning.claims import wanted_by
 from ._meaning.shards import WithShards
 from ._meaning.urgent import alarms_apart, is_rare
@@ -150,7 +151,8 @@ def stream(
     tail = meaning.tail(meaning.finish(state))
     if part is not None:
         over = functools.partial(receiver.over, tail.handover)
-        answer = host_call(over, tail.numbers, *tail.arrays)
+        each = functools.partial(in_pieces.over, receiver, tail.handover) if part.calls else None
+        answer = host_call(over, tail.numbers, *tail.arrays, each=each)
         # Else nobody waits for it: if one of the devices has failed, the others would for ever.
         if part.spans:
             tail.numbers = answer

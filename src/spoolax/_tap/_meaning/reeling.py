@@ -12,11 +12,13 @@ from jax import lax
 
 from ..._jax import arrays
 from ..._jax.host_call import host_call
-from ..._jax.platforms import most_devices, waits_for_loops
+from ..._jax.platforms import most_devices, platforms, waits_for_loops
+from ..._jax.spread_call import can_call_apart
 from ..._listen.windows import Windows, WindowState
 from ..._log.entry import Nodes, entries
 from ..._walk.meaning import Meaning
 from ..._walk.places import Where
+from .. import in_pieces
 from .._reels.gather import ShardGroup
 from .._reels.reel import MOST_BYTES, PACKED, PACKED_IF_SPREAD, Group, Reel
 from ..receive import Asked, Handover, Receiver, Tail
@@ -62,6 +64,7 @@ class Reeling(Meaning):
         self._left: dict[str, ShardGroup] = {}  # What each `shard_map` may leave.
         self._loops: list[str] = []  # Those that have reels, on any device.
         self._sending: set[str] = set()  # Loops that send amid iterations.
+        self._sends_spread = False  # Outside of loops, and without a reel.
         self._shards_call = False  # The devices of a `shard_map` call the host at its end.
         self._noting: dict[str, Where] = {}  # Those in which an alarm may go off,
         self._rigid: set[str] = set()  # and those that send more, so they cannot be repeated.
@@ -91,8 +94,17 @@ class Reeling(Meaning):
 
     @property
     def calls(self) -> bool:
-        """Whether the program may call the host before it ends."""
-        return bool(self._loops or self._sending or self._noting or self._shards_call)
+        """Whether the program may call the host before it ends.
+
+        If devices hand over pieces, it does, to be told which pieces belong together.
+        """
+        calls = self._loops or self._sending or self._noting or self._shards_call
+        return bool(calls) or self._sends_spread or any(map(self._is_spread, self._groups.values()))
+
+    @staticmethod
+    def _is_spread(group: Group) -> bool:
+        """Whether devices may have pieces of a group."""
+        return group.layout.large > 0 and most_devices() > 1 and can_call_apart(platforms())
 
     def tail(self, state: StreamState) -> Tail:
         """What is left to hand over."""
@@ -182,6 +194,9 @@ class Reeling(Meaning):
         elif self.rehearses:
             self._sending.update(loops_at(where))
             self._rigid.update(loops_at(where))
+            self._sends_spread = self._sends_spread or self._is_spread(
+                self._sent_alone(nodes, where)
+            )
         if self.rehearses or (waits and self.waits_for_end):
             return state
 
@@ -253,7 +268,7 @@ class Reeling(Meaning):
         buffers = [x for name in names for x in self._buffers(state, name)]
         last = None
         if nodes:
-            last = group_of(nodes, where, False)
+            last = self._sent_alone(nodes, where)
             words, large = last.layout.pack(self._header(state, where), nodes)
             buffers += [words, *large]
         groups = [self._group_of(name) for name in names]
@@ -261,7 +276,10 @@ class Reeling(Meaning):
             question = [jnp.stack(question)]
         asked = Asked(loop, bool(pause), len(question), groups, last, between)
         receive = functools.partial(self._receiver, asked)
-        orders = host_call(receive, state.orders, *question, *buffers)
+        each = functools.partial(in_pieces.called, self._receiver, asked)
+        orders = host_call(
+            receive, state.orders, *question, *buffers, each=each, common=len(question)
+        )
         empty = {name: state.reels[name]._replace(count=zero) for name in names}
         counted = [name for name in names if name in state.bases]
         state = state._replace(
@@ -276,10 +294,18 @@ class Reeling(Meaning):
         """The arrays of a reel, for one device to hand over."""
         reel = state.reels[name]
         buffers = [reel.words, *reel.large]
-        if name in self._left:  # XLA would do the same, and print a warning.
+        if name in self._left and not can_call_apart(platforms()):
+            # XLA would do the same, and print a warning.
             mesh = self._left[name].mesh
             buffers = [arrays.copied_over(x, mesh) for x in buffers]
         return buffers
+
+    def _sent_alone(self, nodes: Nodes, where: Where) -> Group:
+        """What describes entries that are in no reel."""
+        group = group_of(nodes, where, False)
+        return Group(
+            group.nodes, group.path, group.most, False, mesh=self._mesh, packed=self._packed
+        )
 
     def _caller(self) -> list[Any]:
         """Which device calls the host, if there are several that do."""

@@ -28,9 +28,9 @@ MOST_BYTES_EACH = 1 << 20
 MOST_BYTES_OF_ALL = 4 << 20  # If a reel can hold all that a loop logs, as its outputs would.
 MOST_BYTES = 16 << 20  # All reels of a program together.
 # Arrays of up to this many numbers are packed into words. On several devices, they may be spread,
-# which is not known yet, and would be gathered in every iteration: so only what hardly is.
+# which is not known yet, and would be gathered in every iteration: so only what cannot be.
 PACKED = 1024
-PACKED_IF_SPREAD = 8
+PACKED_IF_SPREAD = 1
 
 
 class Reel(NamedTuple):

@@ -1,0 +1,143 @@
+"""Calls of programs on several devices, all of which hand over the pieces they have of arrays.
+
+What a call has to say is therefore known when the last device has made it. What an alarm says may
+stop the program: so devices wait for that, where they otherwise do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._jax.spread_call import Places
+from .gathering import Call, Gathering
+from .receive import Asked, Handover, Receiver
+from .runs import Run
+
+# Seconds. If a device fails, it does not make the calls that others wait for, or those that they
+# have made before the program is over.
+PATIENCE, GRACE = 10.0, 1.0
+
+
+class PiecesOfCall(Call):
+    """What devices have handed over in a call."""
+
+    def __init__(self, places: Places, queue: Callable[[list[Any]], None]) -> None:
+        super().__init__()
+        self._places, self._queue = places, queue
+
+    def is_whole(self) -> bool:
+        """Say whether all arrays can be put together."""
+        return self._places.are_covered_by(self.given)
+
+    def queue_all(self) -> None:
+        self._queue(self._places.whole(self.given))
+
+
+class InPieces(Gathering[PiecesOfCall]):
+    """The calls of a run, each of which all devices make in the same order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: collections.Counter[int] = collections.Counter()  # By device.
+        self._lacks_devices = False
+
+    def call(
+        self,
+        device: int,
+        places: Places,
+        given: Sequence[Any],
+        answer: Callable[[], Any],
+        queue: Callable[[list[Any]], None],
+        holds_up: bool = False,
+    ) -> Any:
+        """A device makes its next call. Return the answer, and queue what all of them have given.
+
+        With `holds_up`, in the other order.
+        """
+        self.wait_for_room()
+        with self.lock:
+            number = self._made[device]
+            self._made[device] += 1
+            call = self.calls.setdefault(number, PiecesOfCall(places, queue))
+            call.given[device] = given
+            if not holds_up:
+                _answer(call, answer)
+            is_last = len(call.given) == places.devices
+        if is_last:
+            self.complete(number, call, call.queue_all)
+        if holds_up:
+            self._wait_for(call)
+            with self.lock:
+                _answer(call, answer)
+        return call.answer
+
+    def _wait_for(self, call: Call) -> None:
+        if not self._lacks_devices and not call.is_complete.wait(PATIENCE):
+            self._lacks_devices = True
+        if call.is_complete.is_set():
+            call.is_over.wait()
+
+    def is_incomplete(self) -> bool:
+        return not self._lacks_devices and super().is_incomplete()
+
+    def ended(self, is_over: bool) -> None:
+        """If devices have failed, queue what is whole without them."""
+        if not is_over:
+            return
+        with self.lock:
+            calls = list(self.calls.items())
+        last = time.monotonic() + GRACE
+        for number, call in calls:
+            if not call.is_over.wait(max(0, last - time.monotonic())):
+                self._lacks_devices = True
+                if not call.is_whole():
+                    break
+                self.complete(number, call, call.queue_all)
+
+
+def _answer(call: Call, answer: Callable[[], Any]) -> None:
+    if call.answer is None:
+        call.answer = answer()
+
+
+def gathering(receiver: Receiver, run: Run) -> InPieces:
+    """The calls of a run."""
+    return run.gatherings.setdefault(receiver, InPieces())  # type: ignore[no-any-return]
+
+
+def called(
+    receiver: Receiver, asked: Asked, device: int, places: Places, orders: Any, *given: Any
+) -> Any:
+    """A device does what `receiver` does for all, if they are not called each by itself."""
+    if orders[0] < 0:
+        return orders
+    run, loop = receiver.run(orders), asked.loop
+    pause, numbers = asked.read(iter(given))
+
+    def answer() -> Any:
+        made = receiver.answer(run, loop, False, orders, pause, run.arrived(loop))
+        run.goes_on(loop)
+        return made
+
+    def queue(whole: Sequence[Any]) -> None:
+        parts = asked.parts(numbers, iter(whole[1 + asked.numbers :]))
+        receiver.put(parts, run, time.time())
+        run.goes_on(loop)
+
+    calls = gathering(receiver, run)
+    return calls.call(device, places, (orders, *given), answer, queue, asked.holds_up)
+
+
+def over(
+    receiver: Receiver, handover: Handover, device: int, places: Places, numbers: Any, *given: Any
+) -> Any:
+    """Somebody else's program ends on a device."""
+    run = receiver.run(abs(numbers))  # It may have been told to stop.
+
+    def queue(whole: Sequence[Any]) -> None:
+        receiver.ended(handover, run, numbers, whole[1:])
+
+    return gathering(receiver, run).call(device, places, (numbers, *given), lambda: numbers, queue)
