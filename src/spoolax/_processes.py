@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import json
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, Literal
@@ -16,9 +17,12 @@ from ._jax import processes
 from .errors import LogValueError, ProcessError
 
 Processes = Literal["first", "each"]
-# Seconds to wait for the first process, as long as JAX waits for processes to start.
-PATIENCE = 300.0
+# Seconds to wait for the first process, as long as JAX waits for processes to start; and those
+# after which it is said that one waits.
+PATIENCE, HINT = 300.0, 10.0
 
+_OPENED = "spoolax/opened/"
+_reports = logging.getLogger("spoolax")
 _asked: collections.Counter[str] = collections.Counter()
 _asking = threading.Lock()
 
@@ -48,7 +52,7 @@ def from_first(what: str, make: Callable[[], Any]) -> tuple[bool, Any]:
     """
     if processes.count() == 1:
         return True, make()
-    key = _next_key(what)
+    key = _next_key(_OPENED, what)
     if processes.index() == 0:
         try:
             made = make()
@@ -57,32 +61,42 @@ def from_first(what: str, make: Callable[[], Any]) -> tuple[bool, Any]:
             raise
         processes.tell(key, json.dumps({"made": made}))
         return True, made
-    told = processes.hear(key, PATIENCE)
+    told = processes.hear(key, HINT)
     if told is None:
-        raise ProcessError(
-            f"Process {processes.index()} opened {what}, and waited {PATIENCE:.0f} seconds for "
-            "process 0 to do so. Open loggers on every process, in the same order; or, to write "
-            "on this one as well, pass `processes='each'`."
-        )
+        _reports.warning("%s It waits for %.0f seconds.", _alone_with(what), PATIENCE)
+        told = processes.hear(key, PATIENCE - HINT)
+    if told is None:
+        raise ProcessError(f"{_alone_with(what)} It waited for {PATIENCE:.0f} seconds.")
     answer = json.loads(told)
     if "error" in answer:
         raise ProcessError(f"Process 0 could not open {what}. {answer['error']}")
     return False, answer["made"]
 
 
-def _next_key(what: str) -> str:
+def _alone_with(what: str) -> str:
+    """Say that process 0 has not opened what this one opens, and what it has opened instead."""
+    opened = {key.rpartition("/")[0] for key in processes.posted(_OPENED)} - _asked.keys()
+    instead = f", but {', '.join(sorted(opened))}, which this process has not" if opened else ""
+    return (
+        f"Process {processes.index()} opens {what}. Process 0 has not opened that{instead}. "
+        "Open the same loggers on every process, with the same paths; or, to write on this one as "
+        "well, pass `processes='each'`."
+    )
+
+
+def _next_key(folder: str, what: str) -> str:
     """What the processes know something by that they do for the same time."""
     with _asking:
         number = _asked[what]
         _asked[what] += 1
-    return f"spoolax/{what}/{number}"
+    return f"{folder}{what}/{number}"
 
 
 def wait_for_all(what: str, seconds: float) -> None:
     """Wait until all processes have come here. Raises an error if that takes too long."""
     if processes.count() == 1:
         return
-    if not processes.wait_for_all(_next_key(what), seconds):
+    if not processes.wait_for_all(_next_key("spoolax/", what), seconds):
         raise ProcessError(
             f"Not all processes came to `{what}` within {seconds:g} seconds. Call it on every "
             "process, or wait longer: pass `timeout=`."

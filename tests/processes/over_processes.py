@@ -1,6 +1,7 @@
 """Programs that run in several processes: a script that tests start, with the name of one."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -174,6 +175,16 @@ def logged(directory):
     results["tracked"] = _tracked(directory)
     spoolax.flush(everywhere=True)
     return results
+
+
+@program
+def opened_apart(directory):
+    """Every process has a path of its own, as if it had the time in it."""
+    said = []
+    logging.getLogger("spoolax").addFilter(lambda record: said.append(record.getMessage()))
+    spoolax._processes.PATIENCE, spoolax._processes.HINT = 3, 1
+    path = f"{directory}/{jax.process_index()}.jsonl"
+    return [outcome(lambda: spoolax.loggers.JsonlLogger(path).__enter__()), said]
 
 
 class Nowhere(spoolax.loggers.TrackerLogger):

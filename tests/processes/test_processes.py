@@ -88,6 +88,16 @@ def test_loggers_of_a_python_loop(count, tmp_path):
         assert [whole[part][:].tolist() for part in parts] == [[n] * 4 for n in range(count)]
 
 
+def test_processes_that_open_different_paths_are_told_which(tmp_path):
+    first, (error, said) = run("opened_apart", 2, str(tmp_path))
+    assert first == [None, []]
+    for message in (error, *said):
+        assert f"opens JsonlLogger('{tmp_path}/1.jsonl')" in message
+        assert f"but JsonlLogger('{tmp_path}/0.jsonl'), which this process has not" in message
+    assert error.startswith("ProcessError: ")
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_rows_are_written_by_all_processes_that_have_pieces_of_them(count, tmp_path):
     path = tmp_path / "frames.zarr"

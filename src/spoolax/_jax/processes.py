@@ -44,7 +44,8 @@ def post(key: str, text: str) -> None:
 
 def posted(folder: str) -> dict[str, str]:
     """What was told last under all keys in a folder, which is asked for at once."""
-    return {key.rpartition("/")[2]: text for key, text in _client().key_value_dir_get(folder)}
+    found = _client().key_value_dir_get(folder)
+    return {key.removeprefix(folder): text for key, text in found}
 
 
 def wait_for_all(name: str, seconds: float) -> bool:
