@@ -95,7 +95,7 @@ def spread(x):
     return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
 
 
-def medians(calls):
+def medians(calls, between=lambda: None):
     """The medians of the seconds that calls take, interleaved."""
     found = {name: [] for name in calls}
     for number in range(ROUNDS + 1):  # The first one warms up.
@@ -104,6 +104,7 @@ def medians(calls):
             jax.block_until_ready(call())
             if number:
                 found[name].append(time.perf_counter() - begun)
+            between()
     return {name: statistics.median(times) for name, times in found.items()}
 
 
@@ -229,7 +230,16 @@ def written(folder):
             write.result()
         _wait("written", next(numbers))
 
-    return medians({"tensorstore": by_hand, "spoolax": by_spoolax})
+    def removed():
+        """Leave no more to the system to write than one call does."""
+        _wait("measured", next(numbers))
+        if jax.process_index() == 0:
+            for path in pathlib.Path(folder).glob("*.zarr"):
+                shutil.rmtree(path)
+        os.sync()
+        _wait("removed", next(numbers))
+
+    return medians({"tensorstore": by_hand, "spoolax": by_spoolax}, removed)
 
 
 def _wait(what, number):

@@ -39,7 +39,7 @@ class RecordFileBackend(InOneFile):
         writer = Writer(path, meta, tables, steps_run)
         for name, (steps, columns) in kept.items():
             if len(steps):
-                writer.append(name, steps, columns)
+                writer.begin(name, steps, columns)
         return writer
 
     def open(self, path):
@@ -66,7 +66,7 @@ class Writer:
         specs = {table.name: table.as_json() for table in self._tables}
         self._write({"meta": with_schema(self._meta, self._tables), "tables": specs})
 
-    def append(self, table, steps, columns):
+    def begin(self, table, steps, columns):
         (spec,) = (one for one in self._tables if one.name == table)
         blocks = [np.asarray(column) for column in columns]
         for block, (_, column) in zip(blocks, spec.stored_columns, strict=True):

@@ -36,7 +36,7 @@ KILLED = """
             if count == dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return done
-        _writer.finish = _state.finish = dying
+        _tensorstore.finish = _writer.finish = _state.finish = dying
         table = _table("rows", {"x": np.zeros(3), "n": np.int32(0)})
         meta = {"attributes": {}, "config": {}, "start": 1.0}
         store = WritableStore(ZarrBackend(), path, lambda _: [table], meta, writer="a test")
@@ -84,14 +84,14 @@ def test_only_complete_rows_count_wherever_the_writer_dies(tmp_path):
 WRITER = """
     import sys, jax.numpy as jnp
     from spoolax.storage import *
-    from spoolax.storage import _buffered
-    _buffered.FLUSH_SECONDS = 0.01
+    from spoolax.storage import _buffered, zarr
+    {often}
     def view(i):
-        return {"x": jnp.full((50, 3), i, jnp.float32), "e": 2 * i}
-    schema = {"frames": WriterGroupConfig(view), "start": WriterGroupConfig(lambda i: i, Once())}
+        return dict(x=jnp.full((50, 3), i, jnp.float32), e=2 * i)
+    schema = dict(frames=WriterGroupConfig(view), start=WriterGroupConfig(lambda i: i, Once()))
     with ZarrStorageWriter(sys.argv[1], schema, jnp.float32(0), resume=True) as writer:
         first, is_ready = writer._store.row_count("frames"), False
-        for i in range(first, 10**6):
+        for i in range(first, {steps}):
             writer.log(jnp.float32(i), i)
             if not is_ready and writer._store.row_count("frames") > first:
                 is_ready = True
@@ -110,11 +110,23 @@ def checked_rows(path):
         return count, reader.status
 
 
-def test_a_run_that_is_killed_can_be_read_before_and_after_and_resumed(tmp_path):
+# Either whatever there is, from time to time, or the next rows while the last are being written.
+OFTEN = {
+    "each alone": "_buffered.FLUSH_SECONDS = 0.01",
+    "several at once": "zarr.ZarrBackend.batch_bytes = 5000",
+}
+
+
+def writer_of(path, steps, often=OFTEN["each alone"]):
+    code = textwrap.dedent(WRITER).format(steps=steps, often=often)
+    return subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=-1)
+
+
+@pytest.mark.parametrize("often", OFTEN.values(), ids=OFTEN)
+def test_a_run_that_is_killed_can_be_read_before_and_after_and_resumed(tmp_path, often):
     path, rows = tmp_path / "a.zarr", 0
     for number in range(4 if ALL_CRASHES else 2):
-        command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
-        with subprocess.Popen(command, stdout=-1) as writer:
+        with writer_of(path, 10**6, often) as writer:
             try:
                 writer.stdout.readline()
                 for _ in range(5):
@@ -149,8 +161,7 @@ def test_files_that_were_left_half_written_are_no_part_of_what_follows(tmp_path)
 
 def test_rows_can_be_followed_while_another_process_writes_them(tmp_path):
     path = tmp_path / "a.zarr"
-    code = textwrap.dedent(WRITER).replace("10**6", "2000")
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=-1) as writer:
+    with writer_of(path, 2000) as writer:
         writer.stdout.readline()
         seen = []
         with ZarrStorageReader(path) as reader:
@@ -161,10 +172,13 @@ def test_rows_can_be_followed_while_another_process_writes_them(tmp_path):
     assert seen == list(range(2000))
 
 
-def test_a_full_disk_is_an_error_and_the_store_stays_readable(tmp_path):
+@pytest.mark.parametrize("at_once", [32 << 20, 100_000])
+def test_a_full_disk_is_an_error_and_the_store_stays_readable(tmp_path, at_once):
     code = """
         import resource, sys, numpy as np, jax.numpy as jnp
         from spoolax.storage import *
+        from spoolax.storage.zarr import ZarrBackend
+        ZarrBackend.batch_bytes = int(sys.argv[2])
         schema = {"frames": WriterGroupConfig(lambda s: {"x": s})}
         x = np.random.default_rng(0).random(20_000, np.float32)
         try:
@@ -179,7 +193,7 @@ def test_a_full_disk_is_an_error_and_the_store_stays_readable(tmp_path):
         except OSError as error:
             print("refused", error)
     """
-    ran = in_process(code, tmp_path / "a.zarr")
+    ran = in_process(code, tmp_path / "a.zarr", str(at_once))
     assert ran.stdout.startswith("refused"), ran.stderr
     assert "cannot grow" in ran.stdout
     with ZarrStorageReader(tmp_path / "a.zarr") as reader:

@@ -1,15 +1,16 @@
 """Loggers that buffer rows and write them into a store from spoolax's own thread.
 
 Rows are buffered until there are enough of them, or the oldest has waited long enough, and then are
-written together. An error of the writing is raised by the next `log`, and at the end; nothing is
-written after it.
+written together, the next ones while the disk is still busy with the last. An error of the writing
+is raised by the next `log`, and at the end; nothing is written after it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -39,6 +40,7 @@ class BufferedLogger(Logger[Any]):
         host.writers.add(self._clock)
         self._will_flush = False  # The clock has been set.
         self._process = os.getpid()
+        self._under_way: list[Callable[[], None]] = []  # What remains to be done of the last write.
         self._failure: BaseException | None = None
         self._lost: BaseException | None = None  # Why something that was sent is not stored.
         self._buffered_bytes, self._last_write = 0, time.monotonic()
@@ -48,8 +50,8 @@ class BufferedLogger(Logger[Any]):
         """Buffer something that was sent, until it is written."""
         raise NotImplementedError
 
-    def write(self) -> None:
-        """Write everything that is buffered."""
+    def write(self) -> list[Callable[[], None]]:
+        """Begin to write everything that is buffered. Returns what remains to be done, in order."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -67,10 +69,12 @@ class BufferedLogger(Logger[Any]):
     def count_buffered(self, size: int) -> None:
         """Count bytes that were buffered, and write if it is time to."""
         self._buffered_bytes += size
-        is_late = time.monotonic() - self._last_write > FLUSH_SECONDS
-        if is_late or self._buffered_bytes > self._batch_bytes:
+        if time.monotonic() - self._last_write > FLUSH_SECONDS:
             self._flush()
-        elif not self._will_flush:
+            return
+        if self._buffered_bytes > self._batch_bytes:
+            self._flush(wait=False)
+        if not self._will_flush:
             # If no other row follows, this one must not wait for it.
             self._will_flush = True
             host.post_later(self._clock, None, FLUSH_SECONDS)
@@ -120,15 +124,30 @@ class BufferedLogger(Logger[Any]):
 
     def _flush_buffered(self, _: None) -> None:
         self._will_flush = False
-        if self._buffered_bytes and self._failure is None:
+        if (self._buffered_bytes or self._under_way) and self._failure is None:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, wait: bool = True) -> None:
+        """Write everything that is buffered; without `wait`, leave the last of it to the disk."""
+        before, self._under_way = self._under_way, []
         try:
-            self.write()
-            if not self.is_silent:
-                self._store.set_steps_run(self._steps_run)
+            try:
+                rest = self.write()
+            finally:
+                _do(before)
+            wait = wait or not rest
+            if not self.is_silent:  # Resuming goes by it, so the rows have to be there first.
+                rest.append(functools.partial(self._store.set_steps_run, self._steps_run))
+            if wait:
+                _do(rest)
+            else:
+                self._under_way = rest
         except BaseException as failure:
             self._failure = failure
             raise
         self._buffered_bytes, self._last_write = 0, time.monotonic()
+
+
+def _do(acts: Sequence[Callable[[], None]]) -> None:
+    for act in acts:
+        act()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -269,20 +269,22 @@ class SaveLogger(BufferedLogger):
         self.commit()
         return Position(self._order, self._steps_run)
 
-    def write(self) -> None:
-        """Write everything that is buffered."""
+    def write(self) -> list[Callable[[], None]]:
+        """Begin to write everything that is buffered. Returns what commits it, in order."""
         self._stack_rows()
         if self._new_tables:
             self._store.add_tables(list(self._new_tables.values()))
             self._new_tables.clear()
+        begun = []
         for name, blocks in self._blocks.items():
             steps = np.concatenate([steps for steps, _ in blocks]).astype(np.int64)
             columns = [
                 np.concatenate(parts) if len(parts) > 1 else parts[0]
                 for parts in zip(*(each for _, each in blocks), strict=True)
             ]
-            self._store.append(name, steps, columns)
+            begun.append(self._store.begin(name, steps, columns))
         self._blocks.clear()
+        return [commit for commit in begun if commit is not None]
 
 
 def _kind(spec: TableSpec) -> str:

@@ -6,9 +6,10 @@ count, so nothing that counts has a hole in it, whichever process dies.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .._jax import processes
 from .._processes import PATIENCE
@@ -34,6 +35,15 @@ class Together:
         """Tell the first process how many rows of a table have the pieces of this one."""
         self._written[table] = rows
         self._post()
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Tell it of an error in a block."""
+        try:
+            yield
+        except BaseException as error:
+            self.failed(error)
+            raise
 
     def failed(self, error: BaseException) -> None:
         """Tell it that there will be no more,"""

@@ -171,7 +171,11 @@ class TrajectoryWriter(BufferedLogger):
 
     def dismissed(self) -> None:
         """Write the last pieces that this process has."""
-        self.write_rest()
+        try:
+            self.write_rest()
+        finally:
+            for writer in self._piece_writers.values():
+                writer.close()
         if self._unique and self._failure is None:
             self._together.closed()
 
@@ -219,29 +223,38 @@ class TrajectoryWriter(BufferedLogger):
                 raise
             self.count_buffered(group.nbytes)
 
-    def write(self) -> None:
-        """Write all rows that are buffered."""
+    def write(self) -> list[Callable[[], None]]:
+        """Begin to write all rows that are buffered. Returns what commits them, in order."""
+        rest: list[Callable[[], None]] = []
         for group in self._groups:
-            rows = self._rows[group.name]
-            if rows:
+            if rows := self._rows[group.name]:
                 steps, arrays = zip(*rows, strict=True)
-                if self.is_silent:
-                    self._write_pieces(group, arrays)
-                else:
-                    self._store.append(group.name, steps, group.columns_of(arrays))
-                    group.reuse(arrays, 2 * self._backend.batch_bytes)
                 rows.clear()
+                if self.is_silent:
+                    rest.append(self._begin_pieces(group, arrays))
+                    continue
+                commit = self._store.begin(group.name, steps, group.columns_of(arrays))
+                spare = functools.partial(group.reuse, arrays, 2 * self._backend.batch_bytes)
+                if commit is None:
+                    spare()
+                else:
+                    rest += [commit, spare]
+        return rest
 
-    def _write_pieces(self, group: GroupView, rows: Sequence[Sequence[Any]]) -> None:
-        """Write what this process has of rows whose store is that of another."""
+    def _begin_pieces(self, group: GroupView, rows: Sequence[Sequence[Any]]) -> Callable[[], None]:
+        """Begin to write what this process has of rows whose store is that of another."""
         name, backend = group.name, self._backend.in_pieces
         assert backend is not None
-        try:
+        with self._together.telling():
             if name not in self._piece_writers:
                 self._piece_writers[name] = backend.piece_writer(self.path, name)
-            self._piece_writers[name].write(group.pieces(rows), self._written[name])
-        except BaseException as error:
-            self._together.failed(error)
-            raise
+            written = self._piece_writers[name].begin(group.pieces(rows), self._written[name])
         self._written[name] += len(rows)
-        self._together.wrote(name, self._written[name])
+        count = self._written[name]
+
+        def tell() -> None:
+            with self._together.telling():
+                written()
+            self._together.wrote(name, count)
+
+        return tell

@@ -133,8 +133,13 @@ class WritableStore:
 
     def append(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
         """Append rows and commit them, given an array, or a sequence of rows, for each column."""
+        if (commit := self.begin(table, steps, columns)) is not None:
+            commit()
+
+    def begin(self, table: str, steps: Any, columns: Sequence[Any]) -> Callable[[], None] | None:
+        """Begin to do so. Returns what does the rest, unless all is done."""
         blocks = self.tables[table].encode(columns, self._takes_pieces)
-        self._store.append(table, np.asarray(steps, np.int64), blocks)
+        return self._store.begin(table, np.asarray(steps, np.int64), blocks)
 
     def set_steps_run(self, steps: int) -> None:
         """Record how many steps have run."""

@@ -265,6 +265,33 @@ class StoreContract:
             assert rows.steps.tolist() == [0, 1, 2, 3]
         store.close("finished")
 
+    def test_commits_rows_while_more_are_being_written(self, tmp_path: Path) -> None:
+        """In order. Rows that have begun, and that nobody commits, leave no trace."""
+        table, x = _table("rows", {"x": np.zeros(3)}), np.arange(75.0).reshape(25, 3)
+        for count in range(5):
+            path = tmp_path / str(count)
+            store, kept = self.writer(path, table), 5 * count
+            with self.reader(path) as reader:
+                rows = reader.focus_group("rows")
+                commits = []
+                for at in range(0, 25, 5):
+                    commits.append(store.begin("rows", range(at, at + 5), [x[at : at + 5]]))
+                    kept = kept if commits[-1] else 25  # It commits at once.
+                for number, commit in enumerate(commits[:count], 1):
+                    if commit is not None:
+                        commit()
+                        assert len(rows) == 5 * number
+                    assert (rows[:]["x"] == x[: len(rows)]).all()
+            store.close("failed")
+            store = self.writer(path, table, resume=True)
+            assert store.row_count("rows") == kept
+            store.append("rows", [99], [x[:1]])
+            store.close("finished")
+            with self.reader(path) as reader:
+                assert reader.steps("rows").tolist() == [*range(kept), 99]
+                expected = np.concatenate([x[:kept], x[:1]])
+                assert (reader.focus_group("rows")[:]["x"] == expected).all()
+
     def test_can_be_read_while_it_is_written(self, tmp_path: Path) -> None:
         """A reader that was opened first sees each row as soon as it is committed."""
         path, table = tmp_path / "store", _table("rows", {"x": np.zeros(3)})

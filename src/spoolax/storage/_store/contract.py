@@ -121,8 +121,14 @@ class InPieces(Protocol):
 class WritesPieces(Protocol):
     """Writes pieces of rows of a table."""
 
-    def write(self, rows: Mapping[str, list[Pieces]], first: int) -> None:
-        """Write pieces of rows after the `first` ones, by column; wait until that is done."""
+    def begin(self, rows: Mapping[str, list[Pieces]], first: int) -> Callable[[], None]:
+        """Begin to write pieces of rows after the `first` ones, by column.
+
+        Returns what waits until that is done.
+        """
+
+    def close(self) -> None:
+        """Wait until nothing is being written any more."""
 
 
 class WriterLock(Protocol):
@@ -144,8 +150,15 @@ class StoreWriter(Protocol):
     def row_count(self, table: str) -> int:
         """How many rows of a table are committed."""
 
-    def append(self, table: str, steps: Array, columns: Sequence[Block]) -> None:
-        """Append rows and commit them. There is a block for each of the table's stored columns."""
+    def begin(
+        self, table: str, steps: Array, columns: Sequence[Block]
+    ) -> Callable[[], None] | None:
+        """Begin to append rows. There is a block for each of the table's stored columns.
+
+        Returns what waits until they are written and commits them, or None if that is done. More
+        rows may be begun before; they are committed in the same order, and blocks do not change
+        until they are.
+        """
 
     def add_tables(self, tables: Sequence[TableSpec]) -> None:
         """Add empty tables. Readers may have to open the store again to see them."""
@@ -154,7 +167,10 @@ class StoreWriter(Protocol):
         """Record how many steps have run."""
 
     def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
-        """Record how the run ended, why, and when (None: now), and close the store."""
+        """Record how the run ended, why, and when (None: now), and close the store.
+
+        Rows that have begun, but were not committed, do not count.
+        """
 
 
 class StoreReader(Protocol):

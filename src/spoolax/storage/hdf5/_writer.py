@@ -71,8 +71,8 @@ class HDF5Writer:
         """How many rows of a table are committed."""
         return self._tables[table].rows
 
-    def append(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
-        """Append rows to a table."""
+    def begin(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
+        """Append rows to a table, and commit them."""
         self._check_not_removed()
         self._append(self._tables[table], steps, columns)
 

@@ -96,8 +96,8 @@ def _metadata(place: Place, key: str, column: ColumnType, timed: bool) -> Json:
 class Column(ArrayFile):
     """An array that is being written."""
 
-    _last: Array | None = None  # The chunk at the end, if it is not full.
-    _next: Array | None = None  # What it will be when the rows are committed.
+    _last: Array | None = None  # The chunk at the end, if it is not full,
+    _last_write: Any = None  # and its writing, if it was written here.
 
     @raises_storage_errors
     def resume(self, rows: int) -> None:
@@ -132,11 +132,11 @@ class Column(ArrayFile):
             )
 
     def append(self, block: Block, first: int) -> list[Any]:
-        """Begin to write rows after the `first` ones. Call `committed` once they count."""
+        """Begin to write rows after the `first` ones."""
         if not self.timed:
             return self._write_row(self.data, block[0])
         writes, size, at, stop = [], self.chunk[0], first, first + len(block)
-        self._next = None
+        last, last_write, self._last = self._last, self._last_write, None
         while at < stop:
             begin = at - at % size
             whole = stop - stop % size
@@ -150,20 +150,19 @@ class Column(ArrayFile):
                 end = min(begin + size, stop)
                 chunk = self._new_chunk()
                 if at > begin:
-                    assert self._last is not None
-                    chunk[: at - begin] = self._last[: at - begin]
+                    assert last is not None
+                    chunk[: at - begin] = last[: at - begin]
+                    if last_write is not None:  # It must not come after what replaces it.
+                        last_write.exception()
                 for row in range(at, end) if isinstance(block, list) else ():
                     chunk[row - begin] = block[row - first]
                 if isinstance(block, np.ndarray):
                     chunk[at - begin : end - begin] = block[at - first : end - first]
                 writes.append(self._write(self.data[begin : begin + size], chunk))
-                self._next = chunk if end % size else None
+                if end % size:
+                    self._last, self._last_write = chunk, writes[-1]
                 at = end
         return writes
-
-    def committed(self) -> None:
-        """Take note that the rows count."""
-        self._last = self._next
 
     def document(self, rows: int) -> bytes:
         """Its document when it has so many rows."""

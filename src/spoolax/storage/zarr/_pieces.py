@@ -6,16 +6,17 @@ the steps, and columns that are not in pieces, and it alone commits rows. The ot
 `PieceWriter`. Two agreements between the processes are needed, which `storage` makes:
 
 - The others wait until the first has opened the store.
-- The others call `PieceWriter.write(...)`, which returns when their pieces are on the disk, and
-  then tell the first. That waits for them in a function which `ZarrBackend.wait_with` was given,
+- The others call `PieceWriter.begin(...)`, wait until their pieces are on the disk, and then tell
+  the first. That waits for them in a function which `ZarrBackend.wait_with` was given,
   when its own chunks are written, and then says which rows count. If a process fails, those
   which it has not written never do, and the function raises an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from .._store.dtypes import to_stored
 from .._store.pieces import Pieces
@@ -23,7 +24,7 @@ from ._array import Column
 from ._nodes import key_of
 from ._place import Place
 from ._reader import ZarrReader
-from ._tensorstore import finish, writing
+from ._tensorstore import UnderWay, writing
 
 
 class PieceWriter:
@@ -50,31 +51,35 @@ class PieceWriter:
         >>> first, second = ZarrBackend(), ZarrBackend()
         >>> def agree(table, rows, commit):
         ...     mine = Pieces((4,), "float32", [((slice(2, 4),), 2 * half)])
-        ...     second.piece_writer(path, table).write({"x": [mine]}, rows - 1)
+        ...     second.piece_writer(path, table).begin({"x": [mine]}, rows - 1)()
         ...     commit(rows)
         >>> first.wait_with(agree)
         >>> writer = first.create(path, {}, [spec], None)
         >>> mine = Pieces((4,), "float32", [((slice(0, 2),), half)])
-        >>> writer.append("rows", np.arange(1), [[mine]])
+        >>> writer.begin("rows", np.arange(1), [[mine]])()
         >>> ZarrBackend().open(path).table("rows").read("x", 0, 1).tolist()
         [[1.0, 1.0, 2.0, 2.0]]
     """
 
     def __init__(self, place: Place, path: Path, table: str) -> None:
-        self._path = path
+        self._under_way = UnderWay(path)
         spec = ZarrReader(place, path).table(table).spec
         self._columns = {
             name: Column(place, key_of(table, name), column, spec.timed, writing())
             for name, column in spec.stored_columns
         }
 
-    def write(self, rows: Mapping[str, list[Pieces]], first: int) -> None:
-        """Write pieces of rows after the `first` ones, and wait until that is done."""
-        writes = []
+    def begin(self, rows: Mapping[str, list[Pieces]], first: int) -> Callable[[], None]:
+        """Begin to write pieces of rows after the `first` ones. Returns what waits for that."""
+        writes: list[Any] = []
         for name, some in rows.items():
             column = self._columns[name]
             kind = column.column
             block = [row.map(lambda piece: to_stored(piece, kind)) for row in some]
             column.check(block, len(block))
             writes += column.append(block, first)
-        finish(writes, self._path)
+        return self._under_way.begun(writes)
+
+    def close(self) -> None:
+        """Wait until nothing is being written any more."""
+        self._under_way.settle()

@@ -67,14 +67,9 @@ class Table:
         return [*self._columns, self._step]
 
     def append(self, steps: Any, blocks: Sequence[Block]) -> list[Any]:
-        """Begin to write rows."""
+        """Begin to write rows, after those that have begun before."""
         pairs = list(zip(self.columns, [*blocks, steps], strict=True))
         for column, block in pairs:
             column.check(block, len(steps))
-        return [write for column, block in pairs for write in column.append(block, self.rows)]
-
-    def committed(self, count: int) -> None:
-        """Take note that rows count."""
-        self.rows += count
-        for column in self.columns:
-            column.committed()
+        first, self.rows = self.rows, self.rows + len(steps)
+        return [write for column, block in pairs for write in column.append(block, first)]

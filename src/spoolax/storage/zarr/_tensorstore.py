@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..._extras import load
@@ -47,6 +49,28 @@ def reading() -> Any:
 def kvstore(spec: Any, context: Any) -> Any:
     """The keys and values below a place."""
     return tensorstore().KvStore.open(spec, context=context).result()
+
+
+class UnderWay:
+    """Writes of a store that are under way."""
+
+    def __init__(self, path: Any) -> None:
+        self._path, self._groups = path, list[Sequence[Any]]()
+
+    def begun(self, writes: Sequence[Any]) -> Callable[[], None]:
+        """Note that some have begun. Returns what waits for them."""
+        self._groups.append(writes)
+
+        def wait() -> None:
+            self._groups.remove(writes)
+            finish(writes, self._path)
+
+        return wait
+
+    def settle(self) -> None:
+        """Wait for all of them, whatever becomes of them: nothing may be written afterwards."""
+        with contextlib.suppress(LogFileError):
+            finish(itertools.chain(*self._groups), self._path)
 
 
 def finish(writes: Iterable[Any], path: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ._array import Column
 from ._place import Place
 from ._state import State, described, new_state
 from ._table import Table, documents, group_documents
-from ._tensorstore import finish, kvstore, writing
+from ._tensorstore import UnderWay, finish, kvstore, writing
 
 REASON_CHARACTERS = 500
 
@@ -35,6 +35,7 @@ class ZarrWriter:
         self._place, self._path, self._meta = place, path, meta
         self._new_table, self._agree = new_table, agree
         self._tables: dict[str, Table] = {}
+        self._under_way = UnderWay(path)
 
     def create(self, tables: Sequence[TableSpec]) -> None:
         """Make a store, and put it in place when it is complete."""
@@ -67,24 +68,27 @@ class ZarrWriter:
 
     def row_count(self, table: str) -> int:
         """How many rows of a table are committed."""
-        return self._tables[table].rows
+        return int(self._state.contents["rows"][table])
 
-    def append(self, table: str, steps: Any, columns: Sequence[Block]) -> None:
-        """Append rows to a table."""
-        one, count = self._tables[table], len(steps)
+    def begin(self, table: str, steps: Any, columns: Sequence[Block]) -> Callable[[], None]:
+        """Begin to append rows to a table. Returns what commits them."""
+        one = self._tables[table]
         self._state.check()
-        finish(one.append(steps, columns), self._path)
-        self._agree(table, one.rows + count, functools.partial(self._commit, table))
+        written, count = self._under_way.begun(one.append(steps, columns)), one.rows
+
+        def commit() -> None:
+            written()
+            self._agree(table, count, functools.partial(self._commit, table))
+
+        return commit
 
     def _commit(self, table: str, count: int) -> None:
         """From now on, so many rows of a table count."""
-        one = self._tables[table]
-        if count > one.rows:
+        if count > self.row_count(table):
             rows = self._state.contents["rows"] | {table: count}
-            grown = self._documents_of([(column, count) for column in one.columns])
+            grown = self._documents_of([(one, count) for one in self._tables[table].columns])
             finish([*grown, self._state.committing(rows=rows)], self._path)
             self._state.committed(rows=rows)
-            one.committed(count - one.rows)
 
     def set_steps_run(self, steps: int) -> None:
         """Record how many steps have run."""
@@ -93,6 +97,7 @@ class ZarrWriter:
 
     def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended."""
+        self._under_way.settle()
         text = reason.encode(errors="replace").decode()[:REASON_CHARACTERS]
         ended = time.time() if end is None else end
         self._state.commit(status=status, reason=text, end=ended)
