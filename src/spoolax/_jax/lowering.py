@@ -10,7 +10,7 @@ from typing import Any
 from jax._src.interpreters import mlir, pxla
 
 from ..errors import UnsupportedError
-from .executions import Around, Watched, wrap_calls
+from .executables import Around, Watched, wrap_calls
 from .platforms import Target, compiling_for
 from .primitives import Jaxpr
 from .tracing import trace

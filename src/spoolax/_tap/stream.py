@@ -40,7 +40,7 @@ from .._walk.interpret import interpret
 from .._walk.places import Where
 from .._walk.repetitions import Found, once
 from .._walk.survey import survey
-from . import in_pieces
+from ._devices import in_pieces
 from ._meaning.claims import wanted_by
 from ._meaning.shards import WithShards
 from ._meaning.urgent import alarms_apart, is_rare

@@ -18,7 +18,7 @@ from ..._listen.windows import Windows, WindowState
 from ..._log.entry import Nodes, entries
 from ..._walk.meaning import Meaning
 from ..._walk.places import Where
-from .. import in_pieces
+from .._devices import in_pieces
 from .._reels.gather import ShardGroup
 from .._reels.reel import MOST_BYTES, PACKED, PACKED_IF_SPREAD, Group, Reel
 from ..receive import Asked, Handover, Receiver, Tail

@@ -28,9 +28,9 @@ from ..._walk.counts import Count, host_calls, logs, running_loops
 from ..._walk.meaning import Shards
 from ..._walk.places import Where
 from ..._walk.shard_map import devices_along
+from .._devices.in_step import MORE, InStep
 from .._reels.gather import ShardGroup, Spread
 from .._reels.reel import PACKED, Group, Reel
-from ..in_step import MORE, InStep
 from ..pace import UNLIMITED
 from ..receive import Receiver
 from .reeling import StreamState, name_of

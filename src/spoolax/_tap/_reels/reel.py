@@ -110,7 +110,10 @@ class Layout:
                 for value, small in zip(values, packed, strict=True)
             ]
             header = [gathered(number, self._mesh) for number in header]
-        return self._packing.pack([*header, *values])
+        words, large = self._packing.pack([*header, *values])
+        if self._mesh is not None and not words.size:
+            words = gathered(words, self._mesh)  # No number says which mesh they are on.
+        return words, large
 
     def unpack(self, rows: ReelRows) -> tuple[np.ndarray[Any, Any], Nodes]:
         """Read rows: their headers, and their entries, both with an axis of rows in front."""

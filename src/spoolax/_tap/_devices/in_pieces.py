@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._jax.spread_call import Places
+from ..._jax.spread_call import Places
+from ..receive import Asked, Handover, Receiver
+from ..runs import Run
 from .gathering import Call, Gathering
-from .receive import Asked, Handover, Receiver
-from .runs import Run
 
 # Seconds. If a device fails, it does not make the calls that others wait for, or those that they
 # have made before the program is over.
