@@ -53,7 +53,7 @@ class Writer:
         self._file.write(MAGIC)
         self._write({"status": "running"})
         self._write({"reason": ""})
-        self.set_steps_run(steps_run)
+        self.commit(steps_run)
         self.add_tables(tables)
         os.replace(draft, path)
 
@@ -66,7 +66,7 @@ class Writer:
         specs = {table.name: table.as_json() for table in self._tables}
         self._write({"meta": with_schema(self._meta, self._tables), "tables": specs})
 
-    def begin(self, table, steps, columns):
+    def begin(self, table, steps, columns, written=lambda: None):
         (spec,) = (one for one in self._tables if one.name == table)
         blocks = [np.asarray(column) for column in columns]
         for block, (_, column) in zip(blocks, spec.stored_columns, strict=True):
@@ -74,8 +74,8 @@ class Writer:
         self._write({"rows": table}, steps, *blocks)
         self._counts[table] += len(steps)
 
-    def set_steps_run(self, steps):
-        self._write({"steps_run": steps})
+    def commit(self, steps_run):
+        self._write({"steps_run": steps_run})
 
     def close(self, status, reason="", end=None):
         self._write({"reason": reason})

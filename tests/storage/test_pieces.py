@@ -102,7 +102,7 @@ def test_processes_write_their_own_pieces_and_the_first_commits(tmp_path):
         with StorageReader(path, backend=ZarrBackend()) as reader:
             count = len(reader.focus_group("rows"))
         assert count == store.row_count("rows"), "they do not count before"
-        second.begin({"x": [Pieces(WHOLE.shape, "float32", [other])]}, count)()
+        second.begin({"x": [Pieces(WHOLE.shape, "float32", [other])]}, count).wait()
         commit(rows)
 
     backend = ZarrBackend()

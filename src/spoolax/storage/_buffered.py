@@ -7,10 +7,9 @@ is raised by the next `log`, and at the end; nothing is written after it.
 
 from __future__ import annotations
 
-import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -18,10 +17,11 @@ from .._tap.host import host
 from .._tap.sinks import Sink
 from ..loggers._protocol.ending import Ending
 from ..loggers._protocol.logger import Logger
-from ._store.contract import Backend
+from ._store.contract import Backend, Begun
 from ._writable import WritableStore
 
 FLUSH_SECONDS = 1.0
+AT_ONCE = 1  # How often as much as is written together may wait for the disk.
 
 
 class BufferedLogger(Logger[Any]):
@@ -40,7 +40,7 @@ class BufferedLogger(Logger[Any]):
         host.writers.add(self._clock)
         self._will_flush = False  # The clock has been set.
         self._process = os.getpid()
-        self._under_way: list[Callable[[], None]] = []  # What remains to be done of the last write.
+        self._under_way: list[Sequence[Begun]] = []  # The last of what was not committed.
         self._failure: BaseException | None = None
         self._lost: BaseException | None = None  # Why something that was sent is not stored.
         self._buffered_bytes, self._last_write = 0, time.monotonic()
@@ -50,8 +50,8 @@ class BufferedLogger(Logger[Any]):
         """Buffer something that was sent, until it is written."""
         raise NotImplementedError
 
-    def write(self) -> list[Callable[[], None]]:
-        """Begin to write everything that is buffered. Returns what remains to be done, in order."""
+    def write(self) -> Sequence[Begun | None]:
+        """Begin to write everything that is buffered. Returns what does not count yet."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -73,7 +73,7 @@ class BufferedLogger(Logger[Any]):
             self._flush()
             return
         if self._buffered_bytes > self._batch_bytes:
-            self._flush(wait=False)
+            self._flush(commit=False)
         if not self._will_flush:
             # If no other row follows, this one must not wait for it.
             self._will_flush = True
@@ -127,27 +127,22 @@ class BufferedLogger(Logger[Any]):
         if (self._buffered_bytes or self._under_way) and self._failure is None:
             self._flush()
 
-    def _flush(self, wait: bool = True) -> None:
-        """Write everything that is buffered; without `wait`, leave the last of it to the disk."""
-        before, self._under_way = self._under_way, []
+    def _flush(self, commit: bool = True) -> None:
+        """Write everything that is buffered, and commit it now or later."""
         try:
-            try:
-                rest = self.write()
-            finally:
-                _do(before)
-            wait = wait or not rest
-            if not self.is_silent:  # Resuming goes by it, so the rows have to be there first.
-                rest.append(functools.partial(self._store.set_steps_run, self._steps_run))
-            if wait:
-                _do(rest)
-            else:
-                self._under_way = rest
+            begun = [one for one in self.write() if one is not None]
+            self._under_way.append(begun)
+            commit = commit or not begun
+            while len(self._under_way) > (0 if commit else AT_ONCE):
+                for one in self._under_way.pop(0):
+                    one.wait()
+            if commit:
+                self.commit_rows()
         except BaseException as failure:
             self._failure = failure
             raise
         self._buffered_bytes, self._last_write = 0, time.monotonic()
 
-
-def _do(acts: Sequence[Callable[[], None]]) -> None:
-    for act in acts:
-        act()
+    def commit_rows(self) -> None:
+        """Commit all that was written."""
+        self._store.commit(self._steps_run)

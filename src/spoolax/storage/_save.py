@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ from ._buffered import BufferedLogger
 from ._formats import backend_of
 from ._reader import StorageReader
 from ._schema import is_array
+from ._store.contract import Begun
 from ._store.dtypes import ColumnType, column_type_of
 from ._store.metadata import run_metadata
 from ._store.structures import Json, leaf_names
@@ -269,8 +270,8 @@ class SaveLogger(BufferedLogger):
         self.commit()
         return Position(self._order, self._steps_run)
 
-    def write(self) -> list[Callable[[], None]]:
-        """Begin to write everything that is buffered. Returns what commits it, in order."""
+    def write(self) -> Sequence[Begun | None]:
+        """Begin to write everything that is buffered. Returns what does not count yet."""
         self._stack_rows()
         if self._new_tables:
             self._store.add_tables(list(self._new_tables.values()))
@@ -284,7 +285,7 @@ class SaveLogger(BufferedLogger):
             ]
             begun.append(self._store.begin(name, steps, columns))
         self._blocks.clear()
-        return [commit for commit in begun if commit is not None]
+        return begun
 
 
 def _kind(spec: TableSpec) -> str:

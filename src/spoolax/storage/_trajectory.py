@@ -6,7 +6,7 @@ import functools
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from .._jax.processes import count
 from .._logdict.logdict import LogDict
@@ -19,7 +19,7 @@ from ..loggers._protocol.view import to_wait_for
 from ._buffered import BufferedLogger
 from ._reader import StorageReader
 from ._schema import GroupView, read_schema
-from ._store.contract import Backend, WritesPieces
+from ._store.contract import Backend, Begun, WritesPieces
 from ._store.metadata import run_metadata
 from ._store.tables import TableSpec
 from ._together import Together
@@ -223,38 +223,48 @@ class TrajectoryWriter(BufferedLogger):
                 raise
             self.count_buffered(group.nbytes)
 
-    def write(self) -> list[Callable[[], None]]:
-        """Begin to write all rows that are buffered. Returns what commits them, in order."""
-        rest: list[Callable[[], None]] = []
+    def write(self) -> Sequence[Begun | None]:
+        """Begin to write all rows that are buffered. Returns what does not count yet."""
+        buffered, self._rows = self._rows, {group.name: [] for group in self._groups}
+        begun: list[Begun | None] = []
         for group in self._groups:
-            if rows := self._rows[group.name]:
+            if rows := buffered[group.name]:
                 steps, arrays = zip(*rows, strict=True)
-                rows.clear()
                 if self.is_silent:
-                    rest.append(self._begin_pieces(group, arrays))
-                    continue
-                commit = self._store.begin(group.name, steps, group.columns_of(arrays))
-                spare = functools.partial(group.reuse, arrays, 2 * self._backend.batch_bytes)
-                if commit is None:
-                    spare()
+                    begun.append(self._begin_pieces(group, arrays))
                 else:
-                    rest += [commit, spare]
-        return rest
+                    reuse = functools.partial(group.reuse, arrays, 3 * self._backend.batch_bytes)
+                    columns = group.columns_of(arrays)
+                    begun.append(self._store.begin(group.name, steps, columns, reuse))
+        return begun
 
-    def _begin_pieces(self, group: GroupView, rows: Sequence[Sequence[Any]]) -> Callable[[], None]:
+    def _begin_pieces(self, group: GroupView, rows: Sequence[Sequence[Any]]) -> _BegunPieces:
         """Begin to write what this process has of rows whose store is that of another."""
         name, backend = group.name, self._backend.in_pieces
         assert backend is not None
         with self._together.telling():
             if name not in self._piece_writers:
                 self._piece_writers[name] = backend.piece_writer(self.path, name)
-            written = self._piece_writers[name].begin(group.pieces(rows), self._written[name])
+            begun = self._piece_writers[name].begin(group.pieces(rows), self._written[name])
         self._written[name] += len(rows)
-        count = self._written[name]
+        return _BegunPieces(self._together, name, self._written[name], begun)
 
-        def tell() -> None:
-            with self._together.telling():
-                written()
-            self._together.wrote(name, count)
+    def commit_rows(self) -> None:
+        """Commit all that was written, or tell the process that does."""
+        if not self.is_silent:
+            super().commit_rows()
 
-        return tell
+
+class _BegunPieces(NamedTuple):
+    """Pieces of rows that are being written, into the store of another process."""
+
+    together: Together
+    table: str
+    rows: int  # Of which this process has written its pieces then.
+    begun: Begun
+
+    def wait(self) -> None:
+        """Wait for that, and tell the other process."""
+        with self.together.telling():
+            self.begun.wait()
+        self.together.wrote(self.table, self.rows)

@@ -11,7 +11,7 @@ from ..errors import LogTypeError, LogValueError, StorageError
 from ..loggers._protocol.paths import StrPath, as_path, check_free, check_mode
 from ._group import GroupReader
 from ._reader import StorageReader
-from ._store.contract import Backend, Status, StoreWriter
+from ._store.contract import Backend, Begun, Status, StoreWriter
 from ._store.metadata import resumed_metadata
 from ._store.structures import Json
 from ._store.tables import TableSpec
@@ -133,18 +133,24 @@ class WritableStore:
 
     def append(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
         """Append rows and commit them, given an array, or a sequence of rows, for each column."""
-        if (commit := self.begin(table, steps, columns)) is not None:
-            commit()
+        if self.begin(table, steps, columns) is not None:
+            self.commit(self.steps_run)
 
-    def begin(self, table: str, steps: Any, columns: Sequence[Any]) -> Callable[[], None] | None:
-        """Begin to do so. Returns what does the rest, unless all is done."""
+    def begin(
+        self,
+        table: str,
+        steps: Any,
+        columns: Sequence[Any],
+        written: Callable[[], None] = lambda: None,
+    ) -> Begun | None:
+        """Begin to do so, and call `written` when that is done. Returns None if they count."""
         blocks = self.tables[table].encode(columns, self._takes_pieces)
-        return self._store.begin(table, np.asarray(steps, np.int64), blocks)
+        return self._store.begin(table, np.asarray(steps, np.int64), blocks, written)
 
-    def set_steps_run(self, steps: int) -> None:
-        """Record how many steps have run."""
-        self._store.set_steps_run(steps)
-        self.steps_run = steps
+    def commit(self, steps_run: int) -> None:
+        """Commit all rows, and how many steps have run."""
+        self._store.commit(steps_run)
+        self.steps_run = steps_run
 
     def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended, close the store, and release its lock."""

@@ -211,7 +211,7 @@ class StoreContract:
             store = self.writer(path, _table("rows", np.float32(0)))
             with self.reader(path) as reader:
                 assert (reader.status, reader.steps_run) == ("running", 0)
-                store.set_steps_run(5)
+                store.commit(5)
                 assert (reader.status, reader.steps_run) == ("running", 5)
                 assert reader.reason == ""
             store.close(ending, reason)
@@ -266,22 +266,21 @@ class StoreContract:
         store.close("finished")
 
     def test_commits_rows_while_more_are_being_written(self, tmp_path: Path) -> None:
-        """In order. Rows that have begun, and that nobody commits, leave no trace."""
+        """Rows that have begun, and that nobody commits, leave no trace."""
         table, x = _table("rows", {"x": np.zeros(3)}), np.arange(75.0).reshape(25, 3)
         for count in range(5):
             path = tmp_path / str(count)
             store, kept = self.writer(path, table), 5 * count
             with self.reader(path) as reader:
                 rows = reader.focus_group("rows")
-                commits = []
-                for at in range(0, 25, 5):
-                    commits.append(store.begin("rows", range(at, at + 5), [x[at : at + 5]]))
-                    kept = kept if commits[-1] else 25  # It commits at once.
-                for number, commit in enumerate(commits[:count], 1):
-                    if commit is not None:
-                        commit()
-                        assert len(rows) == 5 * number
+                for number, at in enumerate(range(0, 25, 5)):
+                    begun = store.begin("rows", range(at, at + 5), [x[at : at + 5]])
+                    if number == count - 1:
+                        store.commit(0)
+                    assert begun or len(rows) == at + 5, "they count at once"
                     assert (rows[:]["x"] == x[: len(rows)]).all()
+                kept = kept if begun else 25
+                assert len(rows) == kept
             store.close("failed")
             store = self.writer(path, table, resume=True)
             assert store.row_count("rows") == kept
@@ -337,7 +336,7 @@ class StoreContract:
         store.append("start", [0], [np.ones(1, np.float32)])
         for count in range(40):
             store.append("rows", [count], [np.full((1, 3), float(count))])
-            store.set_steps_run(count + 1)
+            store.commit(count + 1)
             if count % 13:
                 continue
             # What a process that is killed now would leave, which is not locked.

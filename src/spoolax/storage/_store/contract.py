@@ -121,14 +121,18 @@ class InPieces(Protocol):
 class WritesPieces(Protocol):
     """Writes pieces of rows of a table."""
 
-    def begin(self, rows: Mapping[str, list[Pieces]], first: int) -> Callable[[], None]:
-        """Begin to write pieces of rows after the `first` ones, by column.
-
-        Returns what waits until that is done.
-        """
+    def begin(self, rows: Mapping[str, list[Pieces]], first: int) -> Begun:
+        """Begin to write pieces of rows after the `first` ones, by column."""
 
     def close(self) -> None:
         """Wait until nothing is being written any more."""
+
+
+class Begun(Protocol):
+    """Rows that are being written."""
+
+    def wait(self) -> None:
+        """Wait for that. Raises an error if they could not be written."""
 
 
 class WriterLock(Protocol):
@@ -151,20 +155,23 @@ class StoreWriter(Protocol):
         """How many rows of a table are committed."""
 
     def begin(
-        self, table: str, steps: Array, columns: Sequence[Block]
-    ) -> Callable[[], None] | None:
+        self,
+        table: str,
+        steps: Array,
+        columns: Sequence[Block],
+        written: Callable[[], None],
+    ) -> Begun | None:
         """Begin to append rows. There is a block for each of the table's stored columns.
 
-        Returns what waits until they are written and commits them, or None if that is done. More
-        rows may be begun before; they are committed in the same order, and blocks do not change
-        until they are.
+        Blocks must not change before `written` is called. Returns None if the rows count already;
+        or else they do not before they are committed, and more may have begun by then.
         """
+
+    def commit(self, steps_run: int) -> None:
+        """Wait until all rows are written, and commit them, with how many steps have run."""
 
     def add_tables(self, tables: Sequence[TableSpec]) -> None:
         """Add empty tables. Readers may have to open the store again to see them."""
-
-    def set_steps_run(self, steps: int) -> None:
-        """Record how many steps have run."""
 
     def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended, why, and when (None: now), and close the store.

@@ -71,15 +71,18 @@ class HDF5Writer:
         """How many rows of a table are committed."""
         return self._tables[table].rows
 
-    def begin(self, table: str, steps: Any, columns: Sequence[Any]) -> None:
+    def begin(
+        self, table: str, steps: Any, columns: Sequence[Any], written: Callable[[], None]
+    ) -> None:
         """Append rows to a table, and commit them."""
         self._check_not_removed()
         self._append(self._tables[table], steps, columns)
+        written()
 
-    def set_steps_run(self, steps: int) -> None:
-        """Record how many steps have run."""
-        self._steps_run = steps
-        commit_count(self._scalars["_ran"], steps)
+    def commit(self, steps_run: int) -> None:
+        """Record how many steps have run. Rows are committed when they are appended."""
+        self._steps_run = steps_run
+        commit_count(self._scalars["_ran"], steps_run)
 
     def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended, and close the file."""

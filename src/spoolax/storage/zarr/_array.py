@@ -1,6 +1,6 @@
 """An array that grows by rows, in chunks that hold several of them.
 
-The chunk at the end is written anew whenever rows are added to it, from a copy in memory, so
+The chunk at the end is written anew whenever rows of it are committed, from a copy in memory, so
 nothing has to be read for that. It replaces the one before in one step, and has the same rows and
 more, so it makes no difference to readers, or in a crash, which of them is there.
 
@@ -96,16 +96,16 @@ def _metadata(place: Place, key: str, column: ColumnType, timed: bool) -> Json:
 class Column(ArrayFile):
     """An array that is being written."""
 
-    _last: Array | None = None  # The chunk at the end, if it is not full,
-    _last_write: Any = None  # and its writing, if it was written here.
+    _end: Array | None = None  # The chunk at the end, if it is not full.
+    _end_at, _end_is_written = 0, True
 
     @raises_storage_errors
     def resume(self, rows: int) -> None:
         """Go on after some rows."""
         count = rows % self.chunk[0] if self.timed else 0
         if count:
-            self._last = self._new_chunk()
-            self._last[:count] = self.read(rows - count, rows)
+            self._end, self._end_at = self._new_chunk(), rows - count
+            self._end[:count] = self.read(rows - count, rows)
 
     def check(self, block: Block, count: int) -> None:
         """Refuse rows of another shape or type, before anything is written."""
@@ -132,11 +132,10 @@ class Column(ArrayFile):
             )
 
     def append(self, block: Block, first: int) -> list[Any]:
-        """Begin to write rows after the `first` ones."""
+        """Begin to write rows after the `first` ones, but those in a chunk that is not full."""
         if not self.timed:
             return self._write_row(self.data, block[0])
         writes, size, at, stop = [], self.chunk[0], first, first + len(block)
-        last, last_write, self._last = self._last, self._last_write, None
         while at < stop:
             begin = at - at % size
             whole = stop - stop % size
@@ -148,21 +147,25 @@ class Column(ArrayFile):
                 at += 1
             else:
                 end = min(begin + size, stop)
-                chunk = self._new_chunk()
-                if at > begin:
-                    assert last is not None
-                    chunk[: at - begin] = last[: at - begin]
-                    if last_write is not None:  # It must not come after what replaces it.
-                        last_write.exception()
+                if self._end is None:
+                    self._end = self._new_chunk()
                 for row in range(at, end) if isinstance(block, list) else ():
-                    chunk[row - begin] = block[row - first]
+                    self._end[row - begin] = block[row - first]
                 if isinstance(block, np.ndarray):
-                    chunk[at - begin : end - begin] = block[at - first : end - first]
-                writes.append(self._write(self.data[begin : begin + size], chunk))
-                if end % size:
-                    self._last, self._last_write = chunk, writes[-1]
+                    self._end[at - begin : end - begin] = block[at - first : end - first]
+                self._end_at, self._end_is_written = begin, False
+                if end % size == 0:
+                    writes += self.write_end()
+                    self._end = None
                 at = end
         return writes
+
+    def write_end(self) -> list[Any]:
+        """Begin to write the chunk at the end. It must be written before rows are appended."""
+        if self._end is None or self._end_is_written:
+            return []
+        self._end_is_written = True
+        return [self._write(self.data[self._end_at : self._end_at + self.chunk[0]], self._end)]
 
     def document(self, rows: int) -> bytes:
         """Its document when it has so many rows."""

@@ -14,7 +14,7 @@ the steps, and columns that are not in pieces, and it alone commits rows. The ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ._array import Column
 from ._nodes import key_of
 from ._place import Place
 from ._reader import ZarrReader
-from ._tensorstore import UnderWay, writing
+from ._tensorstore import Writes, nothing, writing
 
 
 class PieceWriter:
@@ -51,26 +51,27 @@ class PieceWriter:
         >>> first, second = ZarrBackend(), ZarrBackend()
         >>> def agree(table, rows, commit):
         ...     mine = Pieces((4,), "float32", [((slice(2, 4),), 2 * half)])
-        ...     second.piece_writer(path, table).begin({"x": [mine]}, rows - 1)()
+        ...     second.piece_writer(path, table).begin({"x": [mine]}, rows - 1).wait()
         ...     commit(rows)
         >>> first.wait_with(agree)
         >>> writer = first.create(path, {}, [spec], None)
         >>> mine = Pieces((4,), "float32", [((slice(0, 2),), half)])
-        >>> writer.begin("rows", np.arange(1), [[mine]])()
+        >>> _ = writer.begin("rows", np.arange(1), [[mine]], lambda: None)
+        >>> writer.commit(1)
         >>> ZarrBackend().open(path).table("rows").read("x", 0, 1).tolist()
         [[1.0, 1.0, 2.0, 2.0]]
     """
 
     def __init__(self, place: Place, path: Path, table: str) -> None:
-        self._under_way = UnderWay(path)
+        self._path, self._begun = path, list[Writes]()
         spec = ZarrReader(place, path).table(table).spec
         self._columns = {
             name: Column(place, key_of(table, name), column, spec.timed, writing())
             for name, column in spec.stored_columns
         }
 
-    def begin(self, rows: Mapping[str, list[Pieces]], first: int) -> Callable[[], None]:
-        """Begin to write pieces of rows after the `first` ones. Returns what waits for that."""
+    def begin(self, rows: Mapping[str, list[Pieces]], first: int) -> Writes:
+        """Begin to write pieces of rows after the `first` ones."""
         writes: list[Any] = []
         for name, some in rows.items():
             column = self._columns[name]
@@ -78,8 +79,11 @@ class PieceWriter:
             block = [row.map(lambda piece: to_stored(piece, kind)) for row in some]
             column.check(block, len(block))
             writes += column.append(block, first)
-        return self._under_way.begun(writes)
+        begun = Writes(writes, self._path, nothing)
+        self._begun = [one for one in self._begun if not one.is_done] + [begun]
+        return begun
 
     def close(self) -> None:
         """Wait until nothing is being written any more."""
-        self._under_way.settle()
+        for one in self._begun:
+            one.settle()

@@ -73,3 +73,7 @@ class Table:
             column.check(block, len(steps))
         first, self.rows = self.rows, self.rows + len(steps)
         return [write for column, block in pairs for write in column.append(block, first)]
+
+    def write_ends(self) -> list[Any]:
+        """Begin to write what appending has left."""
+        return [write for column in self.columns for write in column.write_end()]

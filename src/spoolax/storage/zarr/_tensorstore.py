@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -51,26 +50,28 @@ def kvstore(spec: Any, context: Any) -> Any:
     return tensorstore().KvStore.open(spec, context=context).result()
 
 
-class UnderWay:
-    """Writes of a store that are under way."""
+class Writes:
+    """Writes that are under way, and what is to be done after them."""
 
-    def __init__(self, path: Any) -> None:
-        self._path, self._groups = path, list[Sequence[Any]]()
+    def __init__(self, futures: Sequence[Any], path: Any, then: Callable[[], None]) -> None:
+        self._futures, self._path, self._then = futures, path, then
+        self.is_done = False
 
-    def begun(self, writes: Sequence[Any]) -> Callable[[], None]:
-        """Note that some have begun. Returns what waits for them."""
-        self._groups.append(writes)
-
-        def wait() -> None:
-            self._groups.remove(writes)
-            finish(writes, self._path)
-
-        return wait
+    def wait(self) -> None:
+        """Wait for them. Raises an error if one has failed."""
+        if not self.is_done:
+            finish(self._futures, self._path)
+            self.is_done, self._futures = True, ()  # They keep what they have written.
+            self._then()
 
     def settle(self) -> None:
-        """Wait for all of them, whatever becomes of them: nothing may be written afterwards."""
+        """Wait for them, whatever becomes of them."""
         with contextlib.suppress(LogFileError):
-            finish(itertools.chain(*self._groups), self._path)
+            finish(self._futures, self._path)
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 def finish(writes: Iterable[Any], path: Any) -> list[Any]:

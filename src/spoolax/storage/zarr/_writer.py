@@ -16,7 +16,7 @@ from ._array import Column
 from ._place import Place
 from ._state import State, described, new_state
 from ._table import Table, documents, group_documents
-from ._tensorstore import UnderWay, finish, kvstore, writing
+from ._tensorstore import Writes, finish, kvstore, writing
 
 REASON_CHARACTERS = 500
 
@@ -35,7 +35,7 @@ class ZarrWriter:
         self._place, self._path, self._meta = place, path, meta
         self._new_table, self._agree = new_table, agree
         self._tables: dict[str, Table] = {}
-        self._under_way = UnderWay(path)
+        self._begun: list[tuple[str, Writes]] = []  # Of which tables, and not committed.
 
     def create(self, tables: Sequence[TableSpec]) -> None:
         """Make a store, and put it in place when it is complete."""
@@ -70,34 +70,52 @@ class ZarrWriter:
         """How many rows of a table are committed."""
         return int(self._state.contents["rows"][table])
 
-    def begin(self, table: str, steps: Any, columns: Sequence[Block]) -> Callable[[], None]:
-        """Begin to append rows to a table. Returns what commits them."""
-        one = self._tables[table]
+    def begin(
+        self,
+        table: str,
+        steps: Any,
+        columns: Sequence[Block],
+        written: Callable[[], None],
+    ) -> Writes:
+        """Begin to append rows to a table."""
         self._state.check()
-        written, count = self._under_way.begun(one.append(steps, columns)), one.rows
+        begun = Writes(self._tables[table].append(steps, columns), self._path, written)
+        self._begun.append((table, begun))
+        return begun
 
-        def commit() -> None:
-            written()
-            self._agree(table, count, functools.partial(self._commit, table))
+    def commit(self, steps_run: int) -> None:
+        """Wait until all rows are written, and commit them together."""
+        counts, steps = dict[str, int](), self._state.contents["steps_run"]
+        try:
+            for _, begun in self._begun:
+                begun.wait()
+            grown = {table: self._tables[table] for table, _ in self._begun}
+            finish([x for one in grown.values() for x in one.write_ends()], self._path)
+            for name, one in grown.items():
+                self._agree(name, one.rows, functools.partial(counts.__setitem__, name))
+            self._begun, steps = [], steps_run
+        finally:
+            self._commit(counts, steps)
 
-        return commit
-
-    def _commit(self, table: str, count: int) -> None:
-        """From now on, so many rows of a table count."""
-        if count > self.row_count(table):
-            rows = self._state.contents["rows"] | {table: count}
-            grown = self._documents_of([(one, count) for one in self._tables[table].columns])
-            finish([*grown, self._state.committing(rows=rows)], self._path)
-            self._state.committed(rows=rows)
-
-    def set_steps_run(self, steps: int) -> None:
-        """Record how many steps have run."""
-        if steps != self._state.contents["steps_run"]:
-            self._state.commit(steps_run=steps)
+    def _commit(self, counts: Mapping[str, int], steps_run: int) -> None:
+        """From now on, so many rows of some tables count."""
+        old = self._state.contents
+        rows = old["rows"] | {table: max(n, old["rows"][table]) for table, n in counts.items()}
+        if (rows, steps_run) == (old["rows"], old["steps_run"]):
+            return
+        grown = self._documents_of(
+            (column, count)
+            for table, count in rows.items()
+            if count > old["rows"][table]
+            for column in self._tables[table].columns
+        )
+        finish([*grown, self._state.committing(rows=rows, steps_run=steps_run)], self._path)
+        self._state.committed(rows=rows, steps_run=steps_run)
 
     def close(self, status: Status, reason: str = "", end: float | None = None) -> None:
         """Record how the run ended."""
-        self._under_way.settle()
+        for _, begun in self._begun:  # Whoever opens it next has it alone.
+            begun.settle()
         text = reason.encode(errors="replace").decode()[:REASON_CHARACTERS]
         ended = time.time() if end is None else end
         self._state.commit(status=status, reason=text, end=ended)
