@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 import spoolax
 from spoolax import log
 from spoolax._tap import receive
-from spoolax._tap.in_step import InStep
+from spoolax._tap._devices.in_step import InStep
 from spoolax.errors import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("unoptimized")
@@ -447,3 +447,22 @@ def test_explicit_meshes_are_streamed_as_well():
         np.testing.assert_array_equal(y, jax.jit(f)(x))
     assert [int(logs.step["sum"][0]) for logs in seen] == [0, 1, 2] * 2
     assert [logs["sum"].shape for logs in seen] == [(2,)] * 6
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_axes_of_a_mesh_may_be_left_to_the_compiler(check):
+    """A device logs what it would if only the axes that are mapped were there."""
+    mesh = jax.make_mesh((2, 1), ("d", "rest"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    seen = []
+    f = jax.shard_map(
+        scan,
+        mesh=mesh,
+        in_specs=P("d"),
+        out_specs=P("d"),
+        axis_names={"d"},
+        check_vma=check,
+    )
+    y = jax.jit(spoolax.tap(f, seen.append, argnames="x"))(xs())
+    spoolax.flush()
+    np.testing.assert_array_equal(y, jax.jit(f)(xs()))
+    assert [logs["x"].tolist() for logs in seen] == [[i, i + 1] for i in range(7)]

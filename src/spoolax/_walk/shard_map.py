@@ -53,7 +53,8 @@ def _shard_map(
             return outs, *shards.end(state)
 
         state, given = shards.given(state, where)
-        specs = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(mesh.axis_names)
+        axes = tuple(name for name in mesh.axis_names if name in construct.axes)
+        specs = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(axes)
         outs, common, own = mapped(shard, (list(construct.out_specs), *specs), given)
         return outs, shards.returned(state, common, own), ()
 
