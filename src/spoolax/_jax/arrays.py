@@ -15,10 +15,14 @@ from jax._src.mesh import get_concrete_mesh
 from jax.sharding import AxisType
 
 
-def on_device(numbers: Any) -> Any:
-    """Put our own numbers on the device, if JAX has been told not to transfer them implicitly."""
-    guarded = config.transfer_guard_host_to_device.value not in (None, "allow")
-    return jax.device_put(numbers) if guarded else numbers
+def on_devices(numbers: Any, others: Iterable[Any]) -> Any:
+    """Put our own numbers where other arrays are, if JAX must not transfer them implicitly."""
+    if config.transfer_guard_host_to_device.value in (None, "allow"):
+        return numbers
+    arrays = (x for x in others if isinstance(x, jax.Array) and len(x.devices()) > 1)
+    place = next((mesh_around(x.sharding) for x in arrays), None)
+    everywhere = place and jax.sharding.NamedSharding(place, jax.sharding.PartitionSpec())
+    return jax.device_put(numbers, everywhere)
 
 
 def is_key(value: Any) -> bool:

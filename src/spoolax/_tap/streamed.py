@@ -86,7 +86,8 @@ class Streamed(Program):
         assert tap.sink is not None
         pace = self._pace(leaves)
         run = host.begin(tap.sink)
-        given = [*leaves, arrays.on_device(pace.begin(run.number, tap.sink.latency))]
+        begin = pace.begin(run.number, tap.sink.latency)
+        given = [*leaves, arrays.on_devices(begin, leaves)]
         if pace.is_short:
             return self.applied(self._started(run, given))
         try:
