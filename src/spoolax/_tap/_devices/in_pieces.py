@@ -1,7 +1,8 @@
 """Calls of programs on several devices, all of which hand over the pieces they have of arrays.
 
 What a call has to say is therefore known when the last device has made it. What an alarm says may
-stop the program: so devices wait for that, where they otherwise do not wait for each other.
+stop the program: so devices wait for that. Otherwise, they only wait for one that is far behind:
+what they hand over is kept until it has got there, and a stop is where the first of them is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .gathering import Call, Gathering
 # Seconds. If a device fails, it does not make the calls that others wait for, or those that they
 # have made before the program is over.
 PATIENCE, GRACE = 10.0, 1.0
+AHEAD = 4  # Calls that a device makes before others have made them.
 
 
 class PiecesOfCall(Call):
@@ -42,7 +44,8 @@ class InPieces(Gathering[PiecesOfCall]):
     def __init__(self) -> None:
         super().__init__()
         self._made: collections.Counter[int] = collections.Counter()  # By device.
-        self._lacks_devices = False
+        self._lacks_devices = False  # One of them may have failed: nobody waits for it any more,
+        self._is_over = False  # nor for what it has not handed over.
 
     def call(
         self,
@@ -66,12 +69,17 @@ class InPieces(Gathering[PiecesOfCall]):
             if not holds_up:
                 _answer(call, answer)
             is_last = len(call.given) == places.devices
+            # With fewer threads than devices, some begin when others have ended.
+            all_run = len(self._made) == places.devices
+            behind = self.calls.get(number - AHEAD) if all_run else None
         if is_last:
             self.complete(number, call, call.queue_all)
         if holds_up:
             self._wait_for(call)
             with self.lock:
                 _answer(call, answer)
+        elif behind is not None:
+            self._wait_for(behind)
         return call.answer
 
     def _wait_for(self, call: Call) -> None:
@@ -81,7 +89,7 @@ class InPieces(Gathering[PiecesOfCall]):
             call.is_over.wait()
 
     def is_incomplete(self) -> bool:
-        return not self._lacks_devices and super().is_incomplete()
+        return not self._is_over and super().is_incomplete()
 
     def ended(self, is_over: bool) -> None:
         """If devices have failed, queue what is whole without them."""
@@ -94,6 +102,7 @@ class InPieces(Gathering[PiecesOfCall]):
             if not call.is_over.wait(max(0, last - time.monotonic())):
                 self._lacks_devices = True
                 if not call.is_whole():
+                    self._is_over = True
                     break
                 self.complete(number, call, call.queue_all)
 
