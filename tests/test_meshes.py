@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import jax
@@ -17,6 +18,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spoolax
+from spoolax._tap import runs
+from spoolax._tap._devices import in_pieces
 from spoolax._tap._meaning import reeling
 
 SCRIPT = pathlib.Path(__file__).with_name("meshes.py")
@@ -217,8 +220,9 @@ def test_arrays_of_which_every_device_has_a_copy_are_streamed_from_explicit_mesh
 
 @pytest.mark.parametrize("jit", [lambda f: f, jax.jit], ids=["tap", "jit(tap)"])
 @pytest.mark.parametrize("pieces", [True, False])
-def test_what_devices_have_handed_over_arrives_if_one_of_them_fails(jit, pieces):
+def test_what_devices_have_handed_over_arrives_if_one_of_them_fails(jit, pieces, monkeypatch):
     """Unless it is in pieces, some of which are missing."""
+    monkeypatch.setattr(in_pieces, "PATIENCE", 1.0)
     start = np.array([0.0, 0.0, 0.0, 3.0], np.float32)
     seen, x = [], spread(start, AxisType.Auto)
 
@@ -286,3 +290,93 @@ def test_a_stop_is_the_same_for_all_devices_of_a_mesh(kind):
         spoolax.flush()
         assert [logs["i"] for logs in seen] == [*range(50)]
         seen.clear()
+
+
+def test_programs_that_end_meanwhile_do_not_make_a_long_one_forgotten(monkeypatch):
+    """Its devices would not agree any more on what it has handed over, and when it stops."""
+    monkeypatch.setattr(runs, "KEPT_RUNS", 5)
+    seen, x = [], spread(jnp.ones(4), AxisType.Auto)
+    others_ran = threading.Event()
+
+    def long(x):
+        def body(x, i):
+            jax.debug.callback(lambda i: others_ran.wait(60) if i == 3 else None, i)
+            spoolax.log({"i": i, "x": x})
+            return x / x.sum(), None
+
+        return lax.scan(body, x, jnp.arange(300))[0]
+
+    y = jax.jit(spoolax.tap(long, seen.append, latency=0))(x)
+    short = jax.jit(spoolax.tap(steps, lambda logs: None, latency=0))
+    for _ in range(20):
+        short(jax.device_put(jnp.ones((1, 3)), jax.devices()[1]))
+    others_ran.set()
+    jax.block_until_ready(y)
+    spoolax.flush()
+    assert [logs["i"] for logs in seen] == [*range(300)]
+
+
+def test_a_device_does_not_get_far_ahead_of_a_slow_one():
+    """What it hands over would pile up, and a stop would take long."""
+    x, made = spread(np.arange(2.0, dtype=np.float32), AxisType.Auto), []
+
+    def slow(x):
+        made.append(float(x[0]))
+        if x[0] >= 1000:
+            time.sleep(0.05)
+
+    def f(x):
+        def body(x, i):
+            jax.debug.callback(slow, 1000 * x, partitioned=True)
+            spoolax.log({"i": i, "x": x})
+            return x, None
+
+        return lax.scan(body, x, jnp.arange(10_000))[0]
+
+    def stop(logs):
+        if logs["i"] == 20:
+            raise spoolax.StopRun("enough")
+
+    with pytest.raises(spoolax.StopRun):
+        spoolax.tap(f, stop, latency=0)(x)
+    assert made.count(0.0) < 300
+
+
+def test_programs_that_other_threads_have_started_are_waited_for():
+    """Also if they run on several devices, and nobody has waited for their outputs."""
+    seen, x = [], spread(jnp.ones((4, 3)), AxisType.Auto)
+    tapped = jax.jit(spoolax.tap(steps, seen.append))
+    thread = threading.Thread(target=lambda: [tapped(x) for _ in range(5)])
+    thread.start()
+    thread.join()
+    spoolax.flush()
+    assert len(seen) == 5 * 7
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_arrays_alone_are_streamed(kind):
+    """Without a number to pack, which is on the mesh by itself."""
+    seen, x = [], spread(jnp.ones((4, 1000)), kind)
+
+    def f(x):
+        def body(x, _):
+            spoolax.log({"x": x, "few": x[:, :2]})
+            return x + 1, None
+
+        return lax.scan(body, x, length=3)[0]
+
+    for tapped in (spoolax.tap(f, seen.append), jax.jit(spoolax.tap(f, seen.append))):
+        tapped(x)
+        spoolax.flush()
+        assert [logs["x"][3, 999] for logs in seen] == [1, 2, 3]
+        assert [logs["few"].tolist() for logs in seen] == [[[n] * 2] * 4 for n in (1, 2, 3)]
+        seen.clear()
+
+
+def test_transfers_may_be_guarded_on_several_devices():
+    seen, x = [], spread(jnp.ones((4, 3)), AxisType.Auto)
+    tapped = spoolax.tap(steps, seen.append)
+    with jax.transfer_guard("disallow"):
+        tapped(x)
+    spoolax.flush()
+    assert len(seen) == 7

@@ -32,6 +32,14 @@ def markers() -> list[Any]:
         return [step(zero) for zero in zeros]
 
 
+def ends() -> list[Any]:
+    """What is ready when the last programs with effects have ended that this thread has started.
+
+    There is one for each device.
+    """
+    return list(dispatch.runtime_tokens.output_runtime_tokens.values())
+
+
 def forget_failures() -> None:
     """Wait for the programs of this thread, and forget those that failed.
 

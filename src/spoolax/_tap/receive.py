@@ -136,6 +136,8 @@ class Receiver:
         """Queue what somebody else's program has left at its end."""
         run.ended = time.perf_counter()
         self.returned(Tail(numbers, arrays, handover), run)
+        if not handover.listeners:  # Else when that has been read.
+            host.runs.ended(run)
 
     def put(self, parts: Sequence[Arrived], run: Run, when: float) -> None:
         """Queue what has arrived."""

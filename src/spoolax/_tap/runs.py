@@ -8,16 +8,19 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
+from .._jax.effects import ends
 from .._listen.interrupts import interruptible
 from ..errors import StopRun
 from .sinks import Sink
 
-KEPT_RUNS = 1024
+# Of programs that nobody waits for: those that are over, and those that may not be. If one of them
+# fails, nobody says so.
+KEPT_RUNS, KEPT_UNKNOWN = 1024, 4096
 
 
 class Run:
@@ -137,6 +140,10 @@ class Execution:
             raise KeyboardInterrupt
 
 
+# Of the last of somebody else's programs that each thread has started.
+_ends: dict[int, Sequence[Any]] = {}
+
+
 def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     """Execute somebody else's program, and raise what stopped it, if it has ended by then."""
     if not part.spans:  # Other processes will not know before they are told by this program.
@@ -146,6 +153,7 @@ def execute(part: Embedded, run: Callable[[], Any]) -> Any:
     try:
         with execution.interruptible:
             out = run()
+            _ends[threading.get_ident()] = ends()
             execution.interruptible.leave_running(out)
     except jax.errors.JaxRuntimeError:
         execution.raise_if_stopped()
@@ -162,7 +170,9 @@ class Runs:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._registered: dict[int, Run] = {}
-        self._anonymous: collections.OrderedDict[int, Run] = collections.OrderedDict()
+        # Of somebody else's programs, and of such that nobody waits for any more.
+        self._under_way = collections.OrderedDict[int, Run]()
+        self._over = collections.OrderedDict[int, Run]()
 
     def begin(self, sink: Sink, unbounded: bool) -> Run:
         """Register an execution that is about to begin."""
@@ -173,12 +183,16 @@ class Runs:
 
     def find(self, number: int, part: Embedded | None, unbounded: bool) -> Run:
         """Find the run with a number; 0 stands for one that was not registered, of a part."""
-        run = self._registered.get(number) or self._anonymous.get(number)
-        if run is None:
+        with self._lock:  # All devices that ask for one get the same.
+            places = self._registered, self._under_way, self._over
+            run = next(filter(None, (runs.get(number) for runs in places)), None)
+            if run is not None:
+                return run
             run = self._new(None, unbounded)
-            if part is not None and part.execution is not None:
-                part.execution.identify(run)
-            self._remember(run)
+            run.number = number or run.number
+            _kept(self._under_way, run, KEPT_UNKNOWN)
+        if part is not None and part.execution is not None:
+            part.execution.identify(run)
         return run
 
     def _new(self, sink: Sink | None, unbounded: bool) -> Run:
@@ -188,34 +202,44 @@ class Runs:
 
     def ended(self, run: Run, is_over: bool = True) -> None:
         """A program has ended, or was not even started, or nobody waits for it any more."""
+        gatherings = list(run.gatherings.values())
+        lacks_devices = any(gathering.is_incomplete() for gathering in gatherings)
         with self._lock:
-            self._registered.pop(run.number, None)
-        for gathering in run.gatherings.values():
+            was_under_way = is_over and self._under_way.pop(run.number, None) is not None
+            was_registered = self._registered.pop(run.number, None) is not None
+            # Somebody else's program asks once more to be told to stop, and if it has failed on one
+            # device, others may still call.
+            if was_under_way or (was_registered and lacks_devices):
+                _kept(self._over, run, KEPT_RUNS)
+        for gathering in gatherings:
             gathering.ended(is_over)
 
     def incomplete(self) -> list[Run]:
         """Programs of this thread in which not all devices have handed over what some have."""
         me = threading.get_ident()
         with self._lock:  # Those on one device have no gatherings.
-            mine = [r for r in self._anonymous.values() if r.gatherings and r.thread == me]
+            mine = [r for r in self._under_way.values() if r.gatherings and r.thread == me]
         return [run for run in mine if any(one.is_incomplete() for one in run.gatherings.values())]
 
     def abandoned(self, run: Run) -> None:
         """Nobody waits for a program any more, which may still run, or not even have begun."""
-        self.ended(run, is_over=False)
-        self._remember(run)
-
-    def _remember(self, run: Run) -> None:
         with self._lock:
-            self._anonymous[run.number] = run
-            if len(self._anonymous) > KEPT_RUNS:  # Nobody says when they end.
-                self._anonymous.popitem(last=False)
+            _kept(self._under_way, run, KEPT_UNKNOWN)
+        self.ended(run, is_over=False)
 
     def wait(self) -> None:
         """Wait for the programs that other threads have started."""
         with self._lock:
             started = [run.token for run in self._registered.values() if run.token is not None]
+        started += [end for thread in [*_ends] for end in _ends.pop(thread, ())]
         for token in started:
             # An error of the program surfaces from its outputs. Here, it has just ended.
             with contextlib.suppress(RuntimeError):
-                jax.block_until_ready(token)
+                token.block_until_ready()
+
+
+def _kept(runs: collections.OrderedDict[int, Run], run: Run, most: int) -> None:
+    """Keep a run, and as many of the last ones."""
+    runs[run.number] = run
+    if len(runs) > most:
+        runs.popitem(last=False)
