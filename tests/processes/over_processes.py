@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spoolax
+from spoolax._tap._devices.in_step import InStep
 from spoolax._tap.receive import Receiver
 
 PROGRAMS = {}
@@ -127,6 +128,99 @@ def tapped_parts(length):
         spoolax.tap(f, lambda logs: mine.append(len(logs)))(jnp.arange(2.0))
     spoolax.flush()
     return [seen, len(mine)]
+
+
+def in_shards(body, devices=None):
+    """Map a function of one number over devices: over all, if not told otherwise."""
+    where = mesh() if devices is None else Mesh(np.array(devices), ("device",))
+    spec = PartitionSpec("device")
+    return jax.shard_map(body, mesh=where, in_specs=spec, out_specs=spec)
+
+
+@program
+def tapped_shards(jit):
+    """Loops of a `shard_map`: as they are heard, and when there is more than is left at the end."""
+    x, found, receive, calls = spread(jnp.arange(float(jax.device_count()))), {}, InStep.of_all, []
+    jit = jax.jit if jit else lambda f: f
+
+    def counted(*args):
+        calls.append(1)
+        return receive(*args)
+
+    InStep.of_all = counted
+
+    def odd(x):
+        spoolax.log({"odd": x[0]})
+
+    def scan(x):
+        def body(x, i):
+            spoolax.log({"x": x[0], "twice": 2 * i}, step=i)
+            lax.cond(x[0] % 2 > 0, odd, lambda x: None, x)
+            return x + 1, None
+
+        spoolax.log({"before": x[0]})
+        return lax.scan(body, x, jnp.arange(5000))[0]
+
+    def while_loop(x):
+        def body(x):
+            spoolax.log({"x": x[0]})
+            return x + 1
+
+        return lax.while_loop(lambda x: x[0] < 12_000, body, 8000 * (x % 2))
+
+    def nested(x):
+        def outer(x, i):
+            def inner(x, j):
+                spoolax.log({"x": x[0]})
+                return x + 1, None
+
+            x = lax.cond(x[0] % 2 > 0, lambda x: lax.scan(inner, x, length=2)[0], lambda x: x, x)
+            return x + 1, None
+
+        return lax.scan(outer, x, jnp.arange(3))[0]
+
+    for f in (scan, while_loop, nested):
+        seen, mine = [], []
+
+        def hear(logs, seen=seen):
+            (key, value), *_ = logs.items()
+            lanes = logs.valid[key].tolist() if key in logs.valid else True
+            seen.append([key, value.tolist(), lanes])
+
+        calls.clear()
+        y = jit(spoolax.tap(in_shards(f), hear, latency=0.02))(x)
+        spoolax.flush()
+        found[f.__name__] = [seen, len(calls) > 1, float(y.sum())]
+        # A program of this process only.
+        local = in_shards(f, jax.local_devices())
+        jit(spoolax.tap(local, mine.append))(jnp.arange(float(jax.local_device_count())))
+        spoolax.flush()
+        found[f"mine of {f.__name__}"] = len(mine)
+
+    def in_a_loop(x):
+        return lax.scan(lambda x, _: (while_loop(x), None), x, None, 2)[0]
+
+    found["refused"] = outcome(lambda: jit(spoolax.tap(in_shards(in_a_loop), lambda logs: None))(x))
+    return found
+
+
+@program
+def stopped_shards():
+    """A long loop of a `shard_map` that a callback stops."""
+    x = spread(jnp.arange(float(jax.device_count())))
+
+    def long(x):
+        def body(i, x):
+            spoolax.log({"i": i})
+            return jnp.sin(x)
+
+        return lax.fori_loop(0, 1_000_000_000, body, x)
+
+    def stop(logs):
+        if logs["i"] == 20:
+            raise spoolax.StopRun("enough")
+
+    return outcome(spoolax.tap(in_shards(long), stop), x)
 
 
 @program

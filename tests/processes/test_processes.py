@@ -50,6 +50,28 @@ def test_entries_that_are_spread_over_processes_arrive_whole_on_the_first():
     assert mine == theirs == 12, "of programs of their own"
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_loops_of_a_shard_map_are_live(jit):
+    """They are heard as if there were one process, and one of each are heard by themselves."""
+    (alone,) = run("tapped_shards", 1, jit, devices=4)
+    first, second = run("tapped_shards", 2, jit)
+    for name in ("scan", "while_loop", "nested"):
+        (seen, _, result), (entries, calls, mine) = alone[name], first[name]
+        assert entries == seen
+        assert calls == (name != "nested"), "what not all devices log is heard at the end"
+        assert second[name] == [[], False, mine]
+        assert mine == result
+        assert first[f"mine of {name}"] == second[f"mine of {name}"] > 3
+    for found in (first, second):
+        assert found["refused"].startswith("UnsupportedError: Cannot log ['x'] from a `jax.lax.w")
+
+
+def test_a_stop_reaches_shard_maps_on_all_processes():
+    first, second = run("stopped_shards", 2)
+    assert first == "StopRun: enough"
+    assert second == "StopRun: Another process stopped this program."
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_loggers_of_a_python_loop(count, tmp_path):
     first, *others = run("logged", count, str(tmp_path))

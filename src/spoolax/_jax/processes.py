@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax._src import distributed
 
-from .arrays import mesh_around
+from .arrays import concrete_mesh, mesh_around
 
 
 def count() -> int:
@@ -90,6 +90,14 @@ def shared(values: Iterable[Any]) -> list[jax.Array]:
 def divided(values: Iterable[Any]) -> list[jax.Array]:
     """Those of which no process has the whole, so that none can just read them."""
     return [x for x in shared(values) if not x.is_fully_replicated]
+
+
+def spans_processes(mesh: Any) -> bool:
+    """Say whether the devices of a mesh belong to several processes, as far as that is known."""
+    if count() == 1:
+        return False
+    mesh = concrete_mesh(mesh)
+    return mesh is None or len({device.process_index for device in mesh.devices.flat}) > 1
 
 
 def calls_me(result: jax.Array) -> bool:

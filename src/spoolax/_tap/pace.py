@@ -14,6 +14,9 @@ MOST_LOOPS = 30  # Those that have a pace of their own; others share the last.
 UNLIMITED = (1 << 31) - 1  # Iterations.
 UNKNOWN = 0  # Then the program goes by its own guess.
 SHORT = 0.05  # Seconds.
+# How many times longer than a pause the iterations between them should take, where a pause is an
+# exchange between processes: that may take longer than somebody wants to wait for entries.
+AT_LEAST = 4
 
 
 def places(loops: Sequence[str]) -> dict[str, int]:
@@ -38,6 +41,8 @@ class Pace:
         self.awaited = False  # Somebody has to wait for its end, however short it is.
         self._limits: dict[str, int] = {}  # How many iterations they made between calls.
         self._totals: Mapping[str, int] = {}  # How many they made in all.
+        self._chunks: dict[str, tuple[int, float]] = {}  # The last one: iterations and seconds.
+        self._pauses: dict[str, float] = {}  # How many of the seconds the pause by itself took.
         self._seconds: float | None = None
         self._ended = 0.0
         self._begin: tuple[float, np.ndarray] | None = None  # For a latency, until it changes.
@@ -86,10 +91,22 @@ class Pace:
         That took `elapsed` seconds.
         """
         ideal = made * latency / 2 / max(elapsed, 1e-9)
+        if jax.process_count() > 1:
+            pause = self._pause(loop, made, elapsed)
+            ideal = max(ideal, min(AT_LEAST * pause * made / max(elapsed - pause, 1e-9), 2 * limit))
         limit = int(min(max(1, ideal), limit * GROWTH, UNLIMITED))
         self._limits[loop] = limit
         self._begin = None
         return limit
+
+    def _pause(self, loop: str, made: int, elapsed: float) -> float:
+        """How long a pause by itself takes: what shows when chunks are of different lengths."""
+        before, then = self._chunks.get(loop, (0, 0.0))
+        self._chunks[loop] = made, elapsed
+        if not before / 2 < made < before * 2:
+            each = max(0.0, (elapsed - then) / (made - before))
+            self._pauses[loop] = max(0.0, elapsed - made * each)
+        return self._pauses.get(loop, 0.0)
 
     def ended(self, begun: float, ended: float, totals: Mapping[str, int]) -> None:
         """A program has ended, with so many iterations of its loops.

@@ -140,8 +140,7 @@ def stream(
         keys = keys_of(mine, everything) if everything.windowed else {}
         listeners.append((one, Windows(keys, everything)))
     receiver = Receiver([tap for tap, _ in listeners], pace, part)
-    meaning = WithShards(listeners, tap, repeated, receiver)
-    meaning.rehearse(jaxpr, args)
+    meaning = WithShards.rehearsed(jaxpr, args, listeners, tap, repeated, receiver)
     pace.awaited = any(is_rare(nodes) for nodes, _ in found)  # That may stop the program.
     if part is not None:
         begin = _begin(receiver, part, pace, meaning.calls)

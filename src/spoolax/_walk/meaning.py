@@ -245,7 +245,8 @@ class Collect(Meaning):
                 f"Cannot log {keys} from a `jax.lax.while_loop` inside `jax.shard_map`: the "
                 "number of entries is unknown, and may differ from device to device. Use "
                 "`spoolax.tap` without `interval` and `reduce`, around a `shard_map` that is in no "
-                "loop, branch or cond_fun; or `jax.lax.scan` or `fori_loop` with a fixed length; "
+                "loop, branch or cond_fun (over several processes, neither may the while loop be); "
+                "or `jax.lax.scan` or `fori_loop` with a fixed length; "
                 "or carry the value out of the `shard_map` and log it outside."
             )
         return relabelled(nodes, where), state

@@ -56,6 +56,15 @@ class InStep(Receiver):
             run.goes_on(loop)
         return call.answer
 
+    def of_all(self, asked: Asked, is_alone: bool, orders: Any, *given: Any) -> Any:
+        """One device makes the call of all of them: arrays have an axis of devices in front."""
+        if orders[0] == 0:  # They belong to one run, which gets its number now.
+            orders = orders.copy()
+            orders[0] = self.run(orders).number
+        for device in range(self.group.devices):
+            answer = self(asked, is_alone, orders, *(x[device] for x in given))
+        return answer
+
 
 class _Gathering(Gathering[Call]):
     """What the devices have handed over in a run, and is not queued."""

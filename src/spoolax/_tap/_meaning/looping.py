@@ -54,10 +54,13 @@ class Looping(Reeling):
             return over
         if loop not in self._receiver.absolute:
             made -= first
-        limit = state.orders[self._receiver.places[loop]]
-        if self._guesses:
-            limit = jnp.where(limit == UNKNOWN, most_at_once(program), limit)
+        limit = self._limit(state, self._receiver.places[loop], program)
         return over | (limit - made <= 0) | self._any_full(where, state)  # Even if they overflow.
+
+    def _limit(self, state: StreamState, place: int, program: Jaxpr) -> Any:
+        """How many iterations a loop may make, as its orders say, or as we guess."""
+        limit = state.orders[place]
+        return jnp.where(limit == UNKNOWN, most_at_once(program), limit) if self._guesses else limit
 
     def iterated(self, state: StreamState, where: Where) -> StreamState:
         made, state = self._windowed(state, lambda tap, windows, its: windows.iterated(its, where))

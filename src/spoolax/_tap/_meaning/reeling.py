@@ -275,11 +275,7 @@ class Reeling(Meaning):
         if len(question) > FEW_NUMBERS:
             question = [jnp.stack(question)]
         asked = Asked(loop, bool(pause), len(question), groups, last, between)
-        receive = functools.partial(self._receiver, asked)
-        each = functools.partial(in_pieces.called, self._receiver, asked)
-        orders = host_call(
-            receive, state.orders, *question, *buffers, each=each, common=len(question)
-        )
+        orders = self._answered(asked, state.orders, question, buffers)
         empty = {name: state.reels[name]._replace(count=zero) for name in names}
         counted = [name for name in names if name in state.bases]
         state = state._replace(
@@ -289,6 +285,14 @@ class Reeling(Meaning):
             since={**state.since, **{name: self._made(state, name) for name in counted}},
         )
         return state._replace(rows=zero) if is_all else state
+
+    def _answered(
+        self, asked: Asked, orders: Any, question: Sequence[Any], buffers: Sequence[Any]
+    ) -> Any:
+        """What the host answers."""
+        receive = functools.partial(self._receiver, asked)
+        each = functools.partial(in_pieces.called, self._receiver, asked)
+        return host_call(receive, orders, *question, *buffers, each=each, common=len(question))
 
     def _buffers(self, state: StreamState, name: str) -> list[Any]:
         """The arrays of a reel, for one device to hand over."""

@@ -6,13 +6,17 @@ around them, which other devices may not be in. Of a while loop around everythin
 run as many chunks as any of them, for which they exchange one number after each. Elsewhere, a
 device only hands over what it has no room for, and the rest follows when all are in step again.
 
+Devices of several processes would each call their own. So the first one makes their calls for all,
+which send it what they have; those that not all of them make are not possible then.
+
 A `shard_map` inside of a loop returns what it logs, as it does for `spool`, and so do those in
 which the host cannot be called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +26,9 @@ from jax import lax
 
 from ..._jax import arrays
 from ..._jax.anatomy import Scan, ShardMap, While
+from ..._jax.host_call import host_call
 from ..._jax.primitives import Jaxpr, JaxprEqn, while_p
+from ..._jax.processes import spans_processes
 from ..._log.entry import Entry, Nodes, entries
 from ..._walk.counts import Count, host_calls, logs, running_loops
 from ..._walk.meaning import Shards
@@ -32,7 +38,7 @@ from .._devices.in_step import MORE, InStep
 from .._reels.gather import ShardGroup, Spread
 from .._reels.reel import PACKED, Group, Reel
 from ..pace import UNLIMITED
-from ..receive import Receiver
+from ..receive import Asked, Receiver
 from .reeling import StreamState, name_of
 from .streaming import Streaming
 from .urgent import alarms
@@ -45,9 +51,21 @@ _logging_tests = Count(
 class WithShards(Streaming):
     """Streams from a whole program, and from each device of the `shard_map`s in it."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, late: Collection[str] = ()) -> None:
         super().__init__(*args)
         self._shards: dict[str, InShards] = {}
+        self._late = late  # Those that return what they log.
+
+    @classmethod
+    def rehearsed(cls, jaxpr: Jaxpr, invals: Sequence[Any], *args: Any) -> WithShards:
+        """Make one that has rehearsed a program."""
+        meaning = cls(*args)
+        meaning.rehearse(jaxpr, invals)
+        late = [name for name, shards in meaning._shards.items() if shards.must_return]
+        if late:
+            meaning = cls(*args, late=late)
+            meaning.rehearse(jaxpr, invals)
+        return meaning
 
     def rehearse(self, jaxpr: Jaxpr, args: Sequence[Any]) -> None:
         super().rehearse(jaxpr, args)
@@ -56,7 +74,7 @@ class WithShards(Streaming):
 
     def in_shards(self, eqn: JaxprEqn, where: Where) -> Shards | None:
         name = name_of(where)
-        if self.rehearses and self._is_live(eqn, where):
+        if self.rehearses and name not in self._late and self._is_live(eqn, where):
             self._shards[name] = InShards(name, self, ShardMap.of(eqn))
         return self._shards.get(name)
 
@@ -64,8 +82,6 @@ class WithShards(Streaming):
         if where.path or where.conditional or not running_loops(eqn) or _logging_tests(eqn):
             return False
         if alarms(eqn):  # They come out, and are looked at where all devices are.
-            return False
-        if jax.process_count() > 1:  # Each would be called by its own devices.
             return False
         if any(tap.options.windowed for tap, _ in self._listeners):
             return False
@@ -88,6 +104,13 @@ class InShards(Streaming, Shards):
         self._uneven: set[str] = set()  # Reels that are written in branches.
         self._hands_over = False  # Between calls that all devices make,
         self._calls_unevenly = False  # because not all of them make one of the user's.
+        part = receiver.part
+        self._spans = spans_processes(construct.mesh) or (part is not None and part.spans)
+
+    @property
+    def must_return(self) -> bool:
+        """Whether devices have calls to make that not all of them do, and cannot."""
+        return self._spans and self._hands_over
 
     def paced_like(self, receiver: Receiver) -> None:
         """Use the limits that the program around has for all loops."""
@@ -106,7 +129,7 @@ class InShards(Streaming, Shards):
 
     @property
     def _calls_at_end(self) -> bool:
-        return self._receiver.part is not None and bool(self._groups)
+        return self._receiver.part is not None and not self._spans and bool(self._groups)
 
     def given(self, state: StreamState, where: Where) -> tuple[StreamState, Any]:
         if self.rehearses:
@@ -241,7 +264,7 @@ class InShards(Streaming, Shards):
         if len(where.path) > 1 or str(where) not in state.totals:
             return super().pauses(state, where, first, program)
         # Not by what is in reels, of which devices that have left the loop have less.
-        room = state.orders[self._in_step.places[str(where)]]
+        room = self._limit(state, self._in_step.places[str(where)], program)
         for _, group in self._own(where):
             room = jnp.minimum(room, UNLIMITED if group.holds_all else group.capacity)
         return self.iteration(state, where) - first >= room
@@ -288,6 +311,22 @@ class InShards(Streaming, Shards):
         return lax.cond(  # type: ignore[no-any-return]
             when, lambda s: self._call(s, where, names, between=True), lambda s: s, state
         )
+
+    def _answered(
+        self, asked: Asked, orders: Any, question: Sequence[Any], buffers: Sequence[Any]
+    ) -> Any:
+        if not self._spans:
+            return super()._answered(asked, orders, question, buffers)
+        axes = self._construct.mesh.axis_names
+        is_first = lax.axis_index(axes) == 0
+        given = [lax.all_gather(self._varied(x), axes) for x in (*question, *buffers)]
+        receive = functools.partial(self._in_step.of_all, asked)
+        answer = lax.cond(
+            is_first,
+            lambda: self._varied(host_call(receive, orders, *given)),
+            lambda: self._varied(jnp.zeros_like(orders)),
+        )
+        return lax.psum(answer, axes)
 
     def _caller(self) -> list[Any]:
         return [lax.axis_index(self._construct.mesh.axis_names)]
