@@ -7,7 +7,7 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from buckets import new_name, s3_server
+from buckets import gs_server, new_name, s3_server
 from click.testing import CliRunner
 
 import spoolax
@@ -28,10 +28,20 @@ def address():
         yield address
 
 
-@pytest.fixture(params=["s3", "memory"])
+@pytest.fixture(scope="module")
+def gs_address():
+    with gs_server() as address:
+        yield address
+
+
+@pytest.fixture(params=["s3", "gs", "memory"])
 def url(request, monkeypatch):
     if request.param == "memory":
         return f"memory://{new_name()}"
+    if request.param == "gs":
+        monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", request.getfixturevalue("gs_address"))
+        monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "nobody")
+        return f"gs://bucket/{new_name()}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("address"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
