@@ -11,6 +11,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import spoolax
@@ -435,3 +436,23 @@ def test_the_number_of_runs_that_are_remembered_is_bounded():
     with pytest.raises(TypeError):
         spoolax.tap(lambda x: x + "1", print)(0)
     assert len(_host.host.runs._registered) <= 2
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "bool", "bfloat16"])
+def test_narrow_numbers_come_out_of_long_while_loops(dtype):
+    """To the bit, though some come by way of the host, and others are left at the end."""
+
+    def f(x):
+        def body(carry):
+            i, x = carry
+            spoolax.log({"x": x})
+            return i + 1, x[::-1]
+
+        return jax.lax.while_loop(lambda carry: carry[0] < 3000, body, (0, x))[1]
+
+    x = jnp.arange(5).astype(dtype)
+    _, logs = spoolax.spool(f)(x)
+    assert logs["x"].dtype == x.dtype
+    for start in (0, 1):
+        expected = np.asarray(x[::-1] if start else x).tobytes() * 1500
+        assert np.asarray(logs["x"][start::2]).tobytes() == expected

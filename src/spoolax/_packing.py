@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._jax.arrays import is_in_host_memory, is_key, is_sharded, key_impl, raw, raw_type
+from ._jax.arrays import is_in_host_memory, is_key, is_sharded, is_tiny, key_impl, raw, raw_type
 
 
 @jax.tree_util.register_static
@@ -170,12 +170,6 @@ def _word_count(dtype: Any) -> int:
     return int(max(1, jnp.dtype(dtype).itemsize // 4))
 
 
-def _is_tiny(dtype: Any) -> bool:
-    """Types of less than eight bits."""
-    kind = jnp.iinfo if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo
-    return bool(dtype != jnp.bool_ and jnp.dtype(dtype).itemsize == 1 and kind(dtype).bits < 8)
-
-
 def _to_words(x: Any) -> Any:
     """Make words of the numbers of an array."""
     x = jnp.asarray(x)
@@ -183,7 +177,7 @@ def _to_words(x: Any) -> Any:
         x = jnp.stack([x.real, x.imag], -1)
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint32)
-    if _is_tiny(x.dtype):
+    if is_tiny(x.dtype):
         x = x.astype(jnp.int32 if jnp.issubdtype(x.dtype, jnp.integer) else jnp.float32)
     size = x.dtype.itemsize
     if size >= 4:
@@ -203,7 +197,7 @@ def _writer(dtype: np.dtype[Any]) -> Callable[[Any], Any] | None:
     """Return a function that makes words of numbers of a type, or None if they are words."""
     if dtype == np.bool_:
         return lambda array: array.astype(np.uint32)
-    if _is_tiny(dtype):
+    if is_tiny(dtype):
         wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
         return lambda array: array.astype(wide)
     if dtype.itemsize < 4:
@@ -216,7 +210,7 @@ def _reader(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     """Return a function that makes numbers of a type of their words."""
     if dtype == np.bool_:
         return lambda words: words.astype(np.bool_)
-    if _is_tiny(dtype):
+    if is_tiny(dtype):
         wide = np.int32 if jnp.issubdtype(dtype, jnp.integer) else np.float32
         return lambda words: words.view(wide).astype(dtype)
     if dtype.itemsize < 4:

@@ -25,6 +25,12 @@ def on_devices(numbers: Any, others: Iterable[Any]) -> Any:
     return jax.device_put(numbers, everywhere)
 
 
+def is_tiny(dtype: Any) -> bool:
+    """Say whether numbers of a type have less than eight bits."""
+    kind = jax.numpy.iinfo if jax.numpy.issubdtype(dtype, np.integer) else jax.numpy.finfo
+    return bool(dtype != np.bool_ and np.dtype(dtype).itemsize == 1 and kind(dtype).bits < 8)
+
+
 def is_key(value: Any) -> bool:
     """Say whether an array (or its type) holds random keys."""
     return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key))

@@ -12,6 +12,7 @@ from jax._src import callback
 from jax._src.interpreters import batching, mlir
 from jax.experimental import io_callback
 
+from .arrays import is_tiny
 from .platforms import has_fast_calls
 from .primitives import Primitive
 from .spread_call import devices_that_call, lower_spread_call
@@ -35,7 +36,29 @@ def host_call(
     them call `each(device, places, question, *arrays)` instead, with their pieces of arrays, and
     the whole of the first `common` ones. Its answers must be the same for all.
     """
-    return host_call_p.bind(question, *arrays, receive=receive, each=each, common=common)
+    dtypes = [x.dtype for x in arrays]
+    wide = [_widened(x) for x in arrays]
+    if [x.dtype for x in wide] != dtypes:
+        receive = _narrowing(receive, dtypes)
+        each = each and _narrowing(each, dtypes)
+    return host_call_p.bind(question, *wide, receive=receive, each=each, common=common)
+
+
+def _widened(x: Any) -> Any:
+    """An array with at least a byte for each number: JAX 0.10.0 loses the last half of a byte."""
+    if not is_tiny(x.dtype):
+        return x
+    return x.astype(np.int8 if jax.numpy.issubdtype(x.dtype, np.integer) else np.float16)
+
+
+def _narrowing(call: Callable[..., Any], dtypes: Sequence[Any]) -> Callable[..., Any]:
+    """A function that gives a call arrays of these types, which come last."""
+
+    def narrowed(*args: Any) -> Any:
+        given = zip(args[-len(dtypes) :], dtypes, strict=True)
+        return call(*args[: -len(dtypes)], *(x.astype(dtype, copy=False) for x, dtype in given))
+
+    return narrowed
 
 
 def in_host_call(frame: FrameType | None, outermost: FrameType | None) -> bool:
