@@ -29,7 +29,7 @@ ROUNDS = 9
 GOALS = ("tap", "spool", "listening")
 STEPS = 100
 HOSTS = 1000
-FRAMES, WIDTH = 36, 1 << 21  # Numbers of four bytes.
+FRAMES, WIDTH = 144, 1 << 21  # Numbers of four bytes: 1.2 GB in all.
 
 
 def main():

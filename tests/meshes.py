@@ -18,19 +18,30 @@ WHOLE = jnp.arange(16.0 * 48).reshape(16, 48) / 100
 SPECS = [P("a", "b"), P(None, ("b", "a")), P()]
 
 
+def step(x, i):
+    """Log arrays of all kinds."""
+    x = x / 2 + 1
+    keys = jax.random.split(jax.random.key(0), x.shape[:1])
+    kinds = {"int4": jnp.int4, "float8": jnp.float8_e4m3fn, "half": jnp.bfloat16}
+    others = {name: x.astype(dtype) for name, dtype in kinds.items()}
+    spoolax.log({"x": x, "i": i, "keys": keys, "flags": x > 2, "c": x + 1j, **others})
+    return x
+
+
 def logged(x):
-    """Log arrays of all kinds, in a loop and outside of it."""
-
-    def body(x, i):
-        x = x / 2 + 1
-        keys = jax.random.split(jax.random.key(0), x.shape[:1])
-        kinds = {"int4": jnp.int4, "float8": jnp.float8_e4m3fn, "half": jnp.bfloat16}
-        others = {name: x.astype(dtype) for name, dtype in kinds.items()}
-        spoolax.log({"x": x, "i": i, "keys": keys, "flags": x > 2, "c": x + 1j, **others})
-        return x, None
-
+    """Log in a loop and outside of it."""
     spoolax.log({"first": x})
-    return lax.scan(body, x, jnp.arange(6))[0]
+    return lax.scan(lambda x, i: (step(x, i), None), x, jnp.arange(6))[0]
+
+
+def endless(x):
+    """Log in a loop that hands over to the host what it has no room for."""
+
+    def body(carry):
+        i, x = carry
+        return i + 1, step(x, i)
+
+    return lax.while_loop(lambda carry: carry[0] < 1300, body, (0, x))[1]
 
 
 def assert_equal(seen, expected):
@@ -63,6 +74,22 @@ def evenly():
                 assert_equal(seen, 2 * expected)
 
 
+def spooled():
+    """A long while loop, of which every array comes back where it was."""
+    devices = np.array(jax.devices()).reshape(4, 2)
+    _, expected = spoolax.spool(endless)(WHOLE)
+    assert expected["i"].tolist() == list(range(1300))
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        place = NamedSharding(Mesh(devices, ("a", "b"), axis_types=(kind, kind)), P("a", "b"))
+        x = jax.device_put(WHOLE, place)
+        _, logs = spoolax.spool(endless)(x)
+        rows = NamedSharding(place.mesh, P(None, "a", "b"))
+        for key in ("x", "flags", "c", "int4", "float8", "half"):
+            assert logs[key].sharding.is_equivalent_to(rows, 3), key
+        assert logs["keys"].sharding.mesh == place.mesh
+        assert_equal([logs], [expected])
+
+
 def unevenly():
     """Rows that the devices do not have equally many of."""
     mesh = Mesh(np.array(jax.devices()), ("d",))
@@ -84,4 +111,4 @@ def unevenly():
 
 
 if __name__ == "__main__":
-    {"evenly": evenly, "unevenly": unevenly}[sys.argv[1]]()
+    {"evenly": evenly, "spooled": spooled, "unevenly": unevenly}[sys.argv[1]]()

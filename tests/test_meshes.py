@@ -18,8 +18,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spoolax
+from spoolax._listen import in_pieces
 from spoolax._tap import runs
-from spoolax._tap._devices import in_pieces
 from spoolax._tap._meaning import reeling
 
 SCRIPT = pathlib.Path(__file__).with_name("meshes.py")
@@ -137,11 +137,21 @@ def test_programs_that_stream_exchange_nothing_for_that(kind):
 
 def test_streaming_from_eight_devices_exchanges_nothing(tmp_path):
     """Wherever arrays are on them, and of whichever type; and they arrive as from one device."""
-    assert on_eight_devices("evenly", "--xla_dump_hlo_as_text", f"--xla_dump_to={tmp_path}") == 0
-    dumped = tmp_path.glob("*.jit__body.cpu_after_optimizations.txt")
+    assert_nothing_is_exchanged("evenly", 12, tmp_path)
+
+
+def test_long_while_loops_on_eight_devices_are_spooled_without_an_exchange(tmp_path):
+    """Though what they have no room for goes by way of the host."""
+    assert_nothing_is_exchanged("spooled", 2, tmp_path)
+
+
+def assert_nothing_is_exchanged(what, count, path):
+    """Run something on eight devices, and look at so many programs that it is compiled to."""
+    assert on_eight_devices(what, "--xla_dump_hlo_as_text", f"--xla_dump_to={path}") == 0
+    dumped = path.glob("*.jit__body.cpu_after_optimizations.txt")
     programs = [text for text in map(pathlib.Path.read_text, dumped) if " while(" in text]
     spread = [text for text in programs if "num_partitions=1," not in text]
-    assert len(spread) >= 12
+    assert len(spread) >= count
     for program in spread:
         assert "callback" in program
         assert not COLLECTIVES.search(program)

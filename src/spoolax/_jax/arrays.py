@@ -120,6 +120,7 @@ def is_sharded(value: Any) -> bool:
 
 def is_spread(value: Any) -> bool:
     """Say whether an array that has been computed is on several devices."""
+    value = base(value)
     return isinstance(value, ArrayImpl) and len(value.sharding.device_set) > 1
 
 

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._jax.arrays import gathered, mesh_of, rows_at
-from .._jax.host_call import host_call
+from .._jax.arrays import rows_at
 from ..errors import LogValueError
 
 STOPPED = -(1 << 30)
@@ -45,23 +44,19 @@ def start(row: Any, capacity: int, overflow: str) -> Buffer:
 
 
 def push(
-    buffer: Buffer, row: Any, wanted: Any, overflow: str, receive: Callable[..., None] | None
+    buffer: Buffer, row: Any, wanted: Any, overflow: str, hand_over: Callable[..., Any]
 ) -> Buffer:
-    """Write a row, if it is `wanted` (always, if that is None)."""
+    """Write a row, if it is `wanted` (always, if that is None).
+
+    If the buffer is full and spills, `hand_over` its leaves to the host, which answers with the new
+    count: 0, so that what follows waits for it; or one that stays negative, if it is to stop.
+    """
     rows, pushed, extra = buffer
     capacity = _capacity(rows)
     count = jnp.int32(1) if wanted is None else wanted.astype(jnp.int32)
     if overflow == "spill":
-        assert receive is not None
-
-        def spill() -> Any:
-            # XLA would gather them as well, and print a warning.
-            given = [gathered(x[:capacity], mesh_of(x)) for x in jax.tree.leaves(rows)]
-            return host_call(receive, jnp.int32(0), *given)
-
-        # The host answers with the new count, 0, so that what follows waits for it; or with one
-        # that stays negative, if the program is to stop.
-        pushed = lax.cond(pushed == capacity, spill, lambda: pushed)
+        full = [x[:capacity] for x in jax.tree.leaves(rows)]
+        pushed = lax.cond(pushed == capacity, lambda: hand_over(*full), lambda: pushed)
         slot = pushed
     elif overflow == "last":
         slot = pushed % capacity

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from .._listen.selection import is_heard, left_over
@@ -28,8 +27,7 @@ from .._walk.meaning import Meaning
 from .._walk.places import Where
 from . import buffer
 from .plan import Plan, SpoolOptions
-
-Receive = Callable[[str, KeyEntry], bool]  # Returns whether the program is to go on.
+from .spilled import Spilled
 
 
 class Collected(NamedTuple):
@@ -51,7 +49,7 @@ class Result(NamedTuple):
 class Collecting(Meaning):
     """Stacks what has a fixed number, and keeps the rest in a state that loops carry.
 
-    Buffers that spill hand what is in them to `receive`, on the host, while the program runs.
+    Buffers that spill hand what is in them to the host while the program runs.
     """
 
     def __init__(
@@ -59,10 +57,10 @@ class Collecting(Meaning):
         plans: dict[str, Plan],
         options: SpoolOptions,
         repeated: frozenset[Any],
-        receive: Receive,
+        spilled: Spilled,
     ) -> None:
         self._plans, self._options = plans, options
-        self.repeated, self._receive = repeated, receive
+        self.repeated, self._spilled = repeated, spilled
         self._stamps = any(STAMP in plan.key.steps for plan in plans.values())
         self._windows = Windows({name: plan.key for name, plan in plans.items()}, options)
 
@@ -154,17 +152,9 @@ class Collecting(Meaning):
             one = one._replace(mask=None)
         elif one.mask is None:
             one = one._replace(mask=jnp.ones(plan.key.lanes, jnp.bool_))
-        tree = jax.tree.structure(one)
-
-        def receive(is_alone: bool, empty: Any, *leaves: Any) -> Any:
-            if self._receive(name, jax.tree.unflatten(tree, leaves)):
-                return empty
-            if is_alone:
-                raise KeyboardInterrupt
-            return np.int32(buffer.STOPPED)
-
         wanted = None if entry.mask is None else jnp.any(entry.mask)
-        pushed = buffer.push(state.buffers[name], one, wanted, plan.overflow, receive)
+        hand_over = self._spilled.hands_over(name, one)
+        pushed = buffer.push(state.buffers[name], one, wanted, plan.overflow, hand_over)
         return state._replace(buffers={**state.buffers, name: pushed})
 
 

@@ -12,7 +12,6 @@ import jax
 from .._jax.primitives import Jaxpr
 from .._jax.processes import shared
 from .._listen.drivers import is_driver, listening_around
-from .._listen.interrupts import interruptible
 from .._listen.keys import keys_of
 from .._listen.programs import Program, RetryError, programs_of
 from .._listen.silence import warn_of_silence
@@ -28,6 +27,7 @@ from .assemble import assemble, only_real, with_spilled
 from .collect import Collecting, stamped
 from .everywhere import spilled_everywhere
 from .plan import Plan, SpoolOptions, make_plan
+from .spilled import Spilled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -152,8 +152,7 @@ class _Spooled(Program):
         self._options = options
         self._lock = threading.Lock()
         self._by_host: bool | None = None  # Whether entries go by way of the host. None: not known.
-        self._interruptible = interruptible()
-        self._spilled: dict[str, list[KeyEntry]] = {}
+        self._spilled = Spilled()
         self._plans: dict[str, Plan] = {}
         self._spilling: dict[str, KeyEntry] = {}  # The types of what spills.
 
@@ -167,7 +166,7 @@ class _Spooled(Program):
             name: make_plan(key, options, self.traced)
             for name, key in keys_of(found, options).items()
         }
-        meaning = Collecting(plans, options, repeated, self._receive)
+        meaning = Collecting(plans, options, repeated, self._spilled)
         if spilling := meaning.spilling():
             if not self._by_host:
                 raise _NeedsHostError
@@ -198,17 +197,17 @@ class _Spooled(Program):
         return logs if self.traced else only_real(logs)
 
     def _call_by_host(self, leaves: Sequence[Any]) -> Any:
-        self._spilled.clear()
-        self._interruptible = interruptible()
+        self._spilled.begin()
+        interrupting = self._spilled.interruptible
         try:
-            with self._interruptible:
+            with interrupting:
                 out, logs = self.run(leaves)
-                self._interruptible.wait_for((out, logs))
+                interrupting.wait_for((out, logs))
         except jax.errors.JaxRuntimeError:
-            if not self._interruptible.asked():
+            if not interrupting.asked():
                 raise
             raise KeyboardInterrupt from None
-        spilled, interrupted = self._spilled, self._interruptible.asked()
+        spilled, interrupted = self._spilled.rows, interrupting.asked()
         if others := shared(jax.tree.leaves(logs)):
             mine = self._spilling, interrupted
             spilled, interrupted = spilled_everywhere(spilled, *mine, others[0])
@@ -218,10 +217,6 @@ class _Spooled(Program):
         spilled = {prefix + key: rows for key, rows in spilled.items()}
         plans = {prefix + key: plan for key, plan in self._plans.items()}
         return self.applied(out), only_real(with_spilled(logs, spilled, plans))
-
-    def _receive(self, key: str, entries: KeyEntry) -> bool:
-        self._spilled.setdefault(key, []).append(entries)
-        return not self._interruptible.asked()
 
 
 def _flags(value: bool, shape: tuple[int, ...]) -> Any:

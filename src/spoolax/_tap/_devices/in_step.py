@@ -12,10 +12,10 @@ import functools
 import time
 from typing import Any
 
+from ..._listen.gathering import Call, Gathering
 from .._reels.gather import Arrived, Gathered, ShardGroup, arrived
 from ..receive import Asked, Receiver
 from ..runs import Run
-from .gathering import Call, Gathering
 
 # What the orders of a device have besides: how many calls it has made, and whether it has handed
 # over anything since the last of them.
