@@ -74,20 +74,23 @@ def spooled(length):
 def spooled_parts(length):
     """Entries that are spread over all devices stay so."""
     x = spread(jnp.arange(8.0))
+    make_keys = jax.jit(lambda: jax.random.split(jax.random.key(0), 8), out_shardings=x.sharding)
 
     def body(carry):
-        i, x = carry
+        i, x, keys = carry
         x = x + 1
-        spoolax.log({"x": x})
-        return i + 1, x
+        spoolax.log({"x": x, "keys": keys})
+        return i + 1, x, keys
 
-    def f(x):
-        return lax.while_loop(lambda carry: carry[0] < length, body, (0, x))[1]
+    def f(x, keys):
+        return lax.while_loop(lambda carry: carry[0] < length, body, (0, x, keys))[1]
 
-    _, logs = spoolax.spool(f)(x)
+    keys = make_keys()
+    _, logs = spoolax.spool(f)(x, keys)
     shape, last = logs["x"].shape, logs["x"][-1]
     mine = sorted((s.index[0].start, s.data.tolist()) for s in last.addressable_shards)
-    return [shape, mine]
+    same = jax.jit(lambda one, other: jnp.all(one == other))(logs["keys"], keys)
+    return [shape, mine, bool(same), logs["keys"].is_fully_addressable]
 
 
 @program

@@ -22,10 +22,11 @@ def test_a_long_while_loop_is_spooled_whole_on_every_process(count):
 
 def test_spooled_entries_stay_on_their_devices():
     length = 1100
-    for number, (shape, parts) in enumerate(run("spooled_parts", 2, length)):
+    for number, (shape, parts, *keys) in enumerate(run("spooled_parts", 2, length)):
         assert shape == [length, 8]
         mine = [4 * number, 4 * number + 2]
         assert parts == [[start, [start + 1100.0, start + 1101.0]] for start in mine]
+        assert keys == [True, False], "equal, and spread over the processes"
 
 
 @pytest.mark.parametrize("count", [2, 4])
