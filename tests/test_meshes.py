@@ -390,3 +390,34 @@ def test_transfers_may_be_guarded_on_several_devices():
         tapped(x)
     spoolax.flush()
     assert len(seen) == 7
+
+
+@pytest.mark.parametrize("how", ["jit(tap)", "listening"])
+def test_programs_do_not_wait_for_what_they_have_handed_over(how, monkeypatch):
+    """Others may, for a moment, in case that devices have failed."""
+    monkeypatch.setattr(in_pieces, "GRACE", 1000.0)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,))
+    seen, x = [], jnp.ones(2)
+
+    def f(x):
+        def body(x, i):
+            spoolax.log({"i": i, "x": x})
+            return x + 1, None
+
+        return lax.scan(body, x, jnp.arange(5))[0]
+
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+
+    def call():
+        if how == "listening":
+            with spoolax.listening(seen.append):
+                jax.jit(mapped)(x)
+        else:
+            jax.jit(spoolax.tap(mapped, seen.append))(x)
+            spoolax.flush()
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [logs["i"][0] for logs in seen] == [*range(5)]

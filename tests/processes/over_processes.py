@@ -208,6 +208,59 @@ def tapped_shards(jit):
 
 
 @program
+def on_another_first():
+    """Programs on a mesh whose first device is not one of the first process."""
+    devices = np.array([jax.devices()[n] for n in (3, 0, 2, 1)])
+    place = NamedSharding(Mesh(devices, ("device",)), PartitionSpec("device"))
+    x = jax.make_array_from_callback((4,), place, lambda index: np.arange(4.0)[index])
+    found = []
+    for f in (logs_numbers, in_shards(logs_numbers, devices)):
+        for how in ("tap", "jit", "listening"):
+            seen = []
+
+            def hear(logs, seen=seen):
+                seen.append(int(logs["i"].ravel()[0]))
+
+            if how == "listening":
+                with spoolax.listening(hear):
+                    jax.block_until_ready(jax.jit(f)(x))
+            else:
+                tapped = spoolax.tap(f, hear, latency=0.02)
+                (jax.jit(tapped) if how == "jit" else tapped)(x)
+            spoolax.flush()
+            found.append(seen == list(range(3000)) or len(seen))
+    return found
+
+
+def logs_numbers(x):
+    """Count, in a loop that is long enough to pause."""
+
+    def body(i, x):
+        spoolax.log({"i": i, "x": x})
+        return jnp.sin(x)
+
+    return lax.fori_loop(0, 3000, body, x)
+
+
+@program
+def spooled_masks():
+    """Entries that happen on some devices only: what is valid is known to all processes."""
+    x, found = spread(jnp.arange(4.0)), []
+
+    def body(x, _):
+        lax.cond(x.sum() % 2 > 0, lambda: spoolax.log({"x": x}) and None, lambda: None)
+        return x + 1, None
+
+    def f(x):
+        return lax.scan(body, x, None, length=4)[0]
+
+    for options in ({}, {"reduce": "sum"}, {"interval": 2}, {"capacity": 3}):
+        _, logs = spoolax.spool(in_shards(f), **options)(x)
+        found.append(np.asarray(logs.valid["x"]).tolist())
+    return found
+
+
+@program
 def stopped_shards():
     """A long loop of a `shard_map` that a callback stops."""
     x = spread(jnp.arange(float(jax.device_count())))

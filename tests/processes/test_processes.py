@@ -67,6 +67,18 @@ def test_loops_of_a_shard_map_are_live(jit):
         assert found["refused"].startswith("UnsupportedError: Cannot log ['x'] from a `jax.lax.w")
 
 
+def test_the_first_process_hears_wherever_its_devices_are_in_a_mesh():
+    first, second = run("on_another_first", 2)
+    assert first == [True] * 6
+    assert second == [0] * 6
+
+
+def test_what_happened_on_some_devices_is_known_to_all_processes():
+    (alone,) = run("spooled_masks", 1, devices=4)
+    assert alone[0] == [[i % 2 == 1 for i in (j, j + 1, j + 2, j + 3)] for j in range(4)]
+    assert run("spooled_masks", 2) == [alone] * 2
+
+
 def test_a_stop_reaches_shard_maps_on_all_processes():
     first, second = run("stopped_shards", 2)
     assert first == "StopRun: enough"

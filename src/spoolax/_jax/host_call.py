@@ -13,8 +13,8 @@ from jax._src.interpreters import batching, mlir
 from jax.experimental import io_callback
 
 from .arrays import is_tiny
-from .platforms import has_fast_calls
-from .primitives import Primitive
+from .platforms import caller, has_fast_calls
+from .primitives import Primitive, is_lowered_by_device
 from .spread_call import devices_that_call, lower_spread_call
 
 
@@ -110,16 +110,23 @@ def _emit(ctx: Any, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
         has_side_effect=True,
         returns_token=False,
         sharding=callback._callback_op_sharding(
-            ctx.module_context.axis_context, None, ctx.avals_out
+            ctx.module_context.axis_context, _place(ctx), ctx.avals_out
         ),
     )
     return results
+
+
+def _place(ctx: Any) -> jax.sharding.Sharding | None:
+    """Where a call is made: by the first device that a program runs on, if that is None."""
+    devices = getattr(ctx.module_context.axis_context, "device_assignment", None)
+    return jax.sharding.SingleDeviceSharding(devices[caller(devices)]) if devices else None
 
 
 host_call_p = Primitive("host_call")
 host_call_p.def_impl(_call_from_host)
 host_call_p.def_abstract_eval(lambda question, *arrays, **about: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
+is_lowered_by_device(host_call_p)
 
 
 def tell_hosts(receive: Callable[[Any], None], number: Any, devices: int) -> None:

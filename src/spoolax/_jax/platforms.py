@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -57,6 +57,11 @@ def platforms() -> Sequence[str]:
     """What programs are compiled for."""
     target = _target.get()
     return [jax.default_backend()] if target is None else target.platforms
+
+
+def caller(devices: Sequence[Any]) -> int:
+    """Which of the devices of a program calls the host for all: the first of the first process."""
+    return min(range(len(devices)), key=lambda n: devices[n].process_index)
 
 
 def most_devices() -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jax._src import ad_checkpoint, core, custom_derivatives, hijax, pjit
+from jax._src import ad_checkpoint, core, custom_derivatives, dispatch, hijax, pjit
 from jax._src.core import Literal as Literal
 from jax._src.core import Primitive as Primitive
 from jax._src.custom_batching import custom_vmap_p as custom_vmap_p
@@ -35,6 +35,11 @@ call_primitives: tuple[Primitive, ...] = tuple(
     for name in ("closed_call_p", "call_p", "eval_jaxpr_p")
     if hasattr(core, name)
 )
+
+
+def is_lowered_by_device(primitive: Any) -> None:
+    """Have JAX say on which devices a program will run when it lowers a primitive."""
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:

@@ -15,6 +15,7 @@ import numpy as np
 from jax._src import distributed
 
 from .arrays import concrete_mesh, mesh_around
+from .platforms import caller
 
 
 def count() -> int:
@@ -102,7 +103,8 @@ def spans_processes(mesh: Any) -> bool:
 
 def calls_me(result: jax.Array) -> bool:
     """Say whether a program that has returned an array calls the host in this process."""
-    return bool(result.sharding._device_assignment[0].process_index == index())
+    devices = result.sharding._device_assignment
+    return bool(devices[caller(devices)].process_index == index())
 
 
 def local(state: Any) -> Any:

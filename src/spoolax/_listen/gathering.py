@@ -19,7 +19,8 @@ class Call:
         self.given: dict[int, Any] = {}  # By those that have.
         self.answer: Any = None
         self.is_complete = threading.Event()  # All of them have,
-        self.is_over = threading.Event()  # and what they have handed over is queued.
+        self.is_over = threading.Event()  # and what they have handed over is queued,
+        self.queued_by: int | None = None  # by this thread.
         self.then: list[Callable[[], None]] = []  # What others have handed over since then.
 
 
@@ -38,6 +39,7 @@ class Gathering(Generic[OneCall]):
         with self.lock:
             if call.is_complete.is_set():
                 return
+            call.queued_by = threading.get_ident()
             call.is_complete.set()
         acts = [queue]
         while acts:

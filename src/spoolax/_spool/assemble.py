@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax import arrays
+from .._jax import arrays, processes
 from .._listen.keys import Key
 from .._listen.windows import KeyEntry, unraw
 from .._log.entry import Entry, Node, Nodes, mask_for, restrict, widen
@@ -132,7 +132,8 @@ def _chunk_mask(row: KeyEntry, like: Any) -> Any:
 def only_real(logs: LogDict) -> LogDict:
     """Keep only the entries that happened, in at least one lane. Works on the host."""
     series = {key: logs.series(key) for key in logs}
-    for key, mask in jax.device_get(logs._valid).items():
+    masks = processes.readable(list(logs._valid.values()))
+    for key, mask in zip(logs._valid, jax.device_get(masks), strict=True):
         one = series[key]
         if one.stacked:
             kept = mask.any(tuple(range(1, mask.ndim)))

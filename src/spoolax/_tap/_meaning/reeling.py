@@ -111,7 +111,9 @@ class Reeling(Meaning):
         names = [*self._groups, *self._left]
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(map(self._group_of, names))
-        buffers = [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
+        # What is returned stays where it is.
+        hands_over = self._receiver.part is not None
+        buffers = [x for name in names for x in self._buffers(state, name, hands_over)]
         return Tail(
             jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
         )
@@ -294,11 +296,11 @@ class Reeling(Meaning):
         each = functools.partial(in_pieces.called, self._receiver, asked)
         return host_call(receive, orders, *question, *buffers, each=each, common=len(question))
 
-    def _buffers(self, state: StreamState, name: str) -> list[Any]:
+    def _buffers(self, state: StreamState, name: str, hands_over: bool = True) -> list[Any]:
         """The arrays of a reel, for one device to hand over."""
         reel = state.reels[name]
         buffers = [reel.words, *reel.large]
-        if name in self._left and not can_call_apart(platforms()):
+        if hands_over and name in self._left and not can_call_apart(platforms()):
             # XLA would do the same, and print a warning.
             mesh = self._left[name].mesh
             buffers = [arrays.copied_over(x, mesh) for x in buffers]

@@ -27,6 +27,7 @@ from jax import lax
 from ..._jax import arrays
 from ..._jax.anatomy import Scan, ShardMap, While
 from ..._jax.host_call import host_call
+from ..._jax.platforms import caller
 from ..._jax.primitives import Jaxpr, JaxprEqn, while_p
 from ..._jax.processes import spans_processes
 from ..._log.entry import Entry, Nodes, entries
@@ -318,7 +319,8 @@ class InShards(Streaming, Shards):
         if not self._spans:
             return super()._answered(asked, orders, question, buffers)
         axes = self._construct.mesh.axis_names
-        is_first = lax.axis_index(axes) == 0
+        mesh = arrays.concrete_mesh(self._construct.mesh)
+        is_first = lax.axis_index(axes) == (0 if mesh is None else caller(mesh.devices.ravel()))
         given = [lax.all_gather(self._varied(x), axes) for x in (*question, *buffers)]
         receive = functools.partial(self._in_step.of_all, asked)
         answer = lax.cond(
