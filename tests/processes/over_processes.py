@@ -15,8 +15,10 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spoolax
+from spoolax._jax import processes
 from spoolax._tap._devices.in_step import InStep
 from spoolax._tap.receive import Receiver
+from spoolax.storage import _together
 
 PROGRAMS = {}
 
@@ -525,6 +527,37 @@ def skipped(path, where):
                     raised.append(message.splitlines()[0])
 
     return [outcome(loop), raised]
+
+
+@program
+def left_waiting(path):
+    """The first process fails, while the other is busy with something else."""
+    x, said = spread(jnp.arange(3200.0).reshape(8, 400)), []
+    logging.getLogger("spoolax").addFilter(lambda record: said.append(record.getMessage()))
+    _together.HINT = 1.0
+    schema = {"frames": spoolax.storage.WriterGroupConfig(lambda s: {"x": s["x"]})}
+
+    def loop():
+        with spoolax.storage.ZarrStorageWriter(path, schema, {"x": x}) as one:
+            for i in range(10):
+                one.log({"x": x + i}, i)
+                if i == 3 and jax.process_index() == 1:
+                    one.commit()
+                    processes.hear("spoolax/tests/left", 120)
+                    return
+                if i == 5 and jax.process_index() == 0:
+                    last = time.monotonic() + 60
+                    while not said and time.monotonic() < last:
+                        time.sleep(0.1)
+                    raise ValueError("mine")
+
+    try:
+        loop()
+        notes = []
+    except ValueError as error:
+        notes = error.__notes__
+        processes.tell("spoolax/tests/left", "left")
+    return [notes, said]
 
 
 @program

@@ -1,5 +1,6 @@
 """Programs over several processes of `jax.distributed`: what each of them gets."""
 
+import re
 import signal
 
 import numpy as np
@@ -173,6 +174,17 @@ def test_no_row_follows_one_that_a_process_could_not_take(where, tmp_path):
             assert "KeyError: 'x'" in error
     with spoolax.open(path) as whole:
         assert whole["frames/x"][:][:, 0, 0].tolist() == [0, 1, 2, 3, 4]
+        assert whole.status == "failed"
+
+
+def test_an_error_is_not_hidden_behind_a_process_that_is_waited_for(tmp_path):
+    """One that has failed waits for the rows of others for some seconds only, and says so."""
+    path = tmp_path / "frames.zarr"
+    ((note,), (said, *_)), _ = run("left_waiting", 2, str(path))
+    assert re.match(r"Row [56] of 'frames' waits for its pieces in process 1\.", said)
+    assert "Process 1 has not written its pieces of row 5 of 'frames'." in note
+    with spoolax.open(path) as whole:
+        assert whole["frames/x"][:][:, 0, 0].tolist() == [0, 1, 2, 3]
         assert whole.status == "failed"
 
 

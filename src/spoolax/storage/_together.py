@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .._jax import processes
-from .._processes import PATIENCE
+from .._processes import HINT, PATIENCE
 from ..errors import ProcessError
+
+_reports = logging.getLogger("spoolax")
 
 # Seconds between two looks at how far the others are, at first and at most: one takes some
 # milliseconds if there are a thousand.
@@ -25,9 +28,11 @@ class Together:
 
     Args:
         name: What tells the store from others, in all processes.
+        is_failing: Says whether this process has failed, so that others may wait for it elsewhere.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, is_failing: Callable[[], bool] = lambda: False) -> None:
+        self._is_failing = is_failing
         self._folder, self._written = f"spoolax/pieces/{name}/", dict[str, int]()
         self._over = ""  # Why this process has no more.
 
@@ -64,11 +69,12 @@ class Together:
 
         If some of them never will be, raise an error, after those before are committed.
         """
-        last, nap = time.monotonic() + PATIENCE, NAP
+        begun, nap, hinted = time.monotonic(), NAP, False
         waiting = set(range(1, processes.count()))
         errors: dict[int, ProcessError] = {}  # By how many rows count.
         while True:
-            is_late = time.monotonic() > last
+            waited = time.monotonic() - begun
+            is_late = waited > (HINT if self._is_failing() else PATIENCE)
             posted = {
                 int(n): json.loads(text) for n, text in processes.posted(self._folder).items()
             }
@@ -81,13 +87,25 @@ class Together:
                     waiting.remove(process)
                     errors[written] = ProcessError(
                         f"Process {process} has not written its pieces of row {written + 1} of "
-                        f"{table!r}. {over or f'It had {PATIENCE:.0f} seconds.'} Rows before are "
+                        f"{table!r}. {over or f'It had {waited:.0f} seconds.'} Rows before are "
                         "safe."
                     )
             if not waiting:
                 break
+            if waited > HINT and not hinted:
+                hinted = True
+                _reports.warning(
+                    "Row %d of %r waits for its pieces in %s. This process waits for %.0f seconds "
+                    "at most, or for %.0f if it has failed itself.",
+                    *(rows, table, _named(waiting), PATIENCE, HINT),
+                )
             time.sleep(nap)
             nap = min(2 * nap, LONGEST_NAP)
         commit(min([rows, *errors]))
         if errors:
             raise errors[min(errors)]
+
+
+def _named(numbers: Iterable[int]) -> str:
+    first, *others = sorted(numbers)
+    return f"process {first}" + (f" and {len(others)} others" if others else "")

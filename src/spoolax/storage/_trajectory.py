@@ -69,7 +69,7 @@ class TrajectoryWriter(BufferedLogger):
         if self._backend.in_pieces is not None and count() > 1 and in_pieces:
             self._unique = uuid.uuid4().hex
             self._clock.waits_for_processes = True
-            together = Together(self._unique)
+            together = Together(self._unique, lambda: self.left_with is not None)
 
             def agree(table: str, rows: int, commit: Callable[[int], None]) -> None:
                 if table in in_pieces:

@@ -169,6 +169,7 @@ def wrap_exit(leave: Callable[..., Any]) -> Callable[..., None]:
             except BaseException as failure:
                 errors.append(failure)
 
+        self.left_with = error
         is_interrupted = isinstance(error, KeyboardInterrupt) and not host.is_worker()
         if not is_interrupted:
             attempt(host.settle)

@@ -98,6 +98,8 @@ class Logger(Generic[LoopState]):
     _ending: Ending | None = None
     # What has ended a run early whose driver leaves it to others to close the logger.
     cut_short: CutShort | None = None
+    # What its block is being left with, before what was logged has arrived.
+    left_with: BaseException | None = None
 
     path: Any  # Of what it writes, if that has one.
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
