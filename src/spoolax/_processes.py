@@ -10,16 +10,16 @@ import collections
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ._jax import processes
 from .errors import LogValueError, ProcessError
 
 Processes = Literal["first", "each"]
-# Seconds to wait for the first process, as long as JAX waits for processes to start; and those
-# after which it is said that one waits.
-PATIENCE, HINT = 300.0, 10.0
+# Seconds to wait for the first process, as long as JAX waits for processes to start; if that has
+# opened something that this one has not; and those after which it is said that one waits.
+PATIENCE, APART, HINT = 300.0, 30.0, 10.0
 
 _OPENED = "spoolax/opened/"
 _reports = logging.getLogger("spoolax")
@@ -61,26 +61,36 @@ def from_first(what: str, make: Callable[[], Any]) -> tuple[bool, Any]:
             raise
         processes.tell(key, json.dumps({"made": made}))
         return True, made
-    told = processes.hear(key, HINT)
+    told, seconds = processes.hear(key, HINT), PATIENCE
     if told is None:
-        _reports.warning("%s It waits for %.0f seconds.", _alone_with(what), PATIENCE)
-        told = processes.hear(key, PATIENCE - HINT)
+        others = _not_asked_for()
+        seconds = APART if others else PATIENCE
+        _reports.warning(
+            "%s This process waits for %.0f seconds.", _alone_with(what, others), seconds
+        )
+        told = processes.hear(key, seconds - HINT)
     if told is None:
-        raise ProcessError(f"{_alone_with(what)} It waited for {PATIENCE:.0f} seconds.")
+        alone = _alone_with(what, _not_asked_for())
+        raise ProcessError(f"{alone} This process has waited for {seconds:.0f} seconds.")
     answer = json.loads(told)
     if "error" in answer:
         raise ProcessError(f"Process 0 could not open {what}. {answer['error']}")
     return False, answer["made"]
 
 
-def _alone_with(what: str) -> str:
+def _not_asked_for() -> list[str]:
+    """What process 0 has opened, and this one has not."""
+    opened = {key.rpartition("/")[0] for key in processes.posted(_OPENED)}
+    return sorted(opened - _asked.keys())
+
+
+def _alone_with(what: str, others: Sequence[str]) -> str:
     """Say that process 0 has not opened what this one opens, and what it has opened instead."""
-    opened = {key.rpartition("/")[0] for key in processes.posted(_OPENED)} - _asked.keys()
-    instead = f", but {', '.join(sorted(opened))}, which this process has not" if opened else ""
+    instead = f", but {', '.join(others)}, which this process has not" if others else ""
     return (
         f"Process {processes.index()} opens {what}. Process 0 has not opened that{instead}. "
-        "Open the same loggers on every process, with the same paths; or, to write on this one as "
-        "well, pass `processes='each'`."
+        "Open the same loggers on every process, with the same names and paths, without the time "
+        "or the host in them; or, to write on this one as well, pass `processes='each'` on all."
     )
 
 

@@ -334,7 +334,7 @@ def opened_apart(directory):
     """Every process has a path of its own, as if it had the time in it."""
     said = []
     logging.getLogger("spoolax").addFilter(lambda record: said.append(record.getMessage()))
-    spoolax._processes.PATIENCE, spoolax._processes.HINT = 3, 1
+    spoolax._processes.APART, spoolax._processes.HINT = 3, 1
     path = f"{directory}/{jax.process_index()}.jsonl"
     return [outcome(lambda: spoolax.loggers.JsonlLogger(path).__enter__()), said]
 
