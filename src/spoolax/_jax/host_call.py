@@ -12,10 +12,10 @@ from jax._src import callback
 from jax._src.interpreters import batching, mlir
 from jax.experimental import io_callback
 
-from .arrays import is_tiny
-from .platforms import caller, has_fast_calls
+from .arrays import copied_over, gathered, is_tiny, mesh_of
+from .platforms import caller, has_fast_calls, platforms
 from .primitives import Primitive, is_lowered_by_device
-from .spread_call import devices_that_call, lower_spread_call
+from .spread_call import can_call_apart, devices_that_call, lower_spread_call
 
 
 def host_call(
@@ -36,6 +36,10 @@ def host_call(
     them call `each(device, places, question, *arrays)` instead, with their pieces of arrays, and
     the whole of the first `common` ones. Its answers must be the same for all.
     """
+    if each is None or not can_call_apart(platforms()):
+        arrays = tuple(
+            gathered(x, mesh_of(x)) for x in arrays
+        )  # If their types say where they are.
     dtypes = [x.dtype for x in arrays]
     wide = [_widened(x) for x in arrays]
     if [x.dtype for x in wide] != dtypes:
@@ -89,7 +93,25 @@ def _lower_host_call(
     def call(*arrays: Any) -> tuple[Any]:
         return (np.asarray(receive(is_alone, *arrays)),)
 
-    return _emit(ctx, call, operands)
+    return _emit(ctx, call, _brought_together(ctx, operands))
+
+
+def _brought_together(ctx: Any, operands: Sequence[Any]) -> list[Any]:
+    """Have what is spread over devices copied to all of them, for one to call the host with it.
+
+    XLA would do the same, and print a warning.
+    """
+    devices = _devices(ctx)
+    if len(devices) < 2:
+        return list(operands)
+    mesh = jax.sharding.Mesh(np.array(devices), ("device",))
+    made = []
+    for x, aval in zip(operands, ctx.avals_in, strict=True):
+        if mesh_of(aval) is None:
+            where = ctx.replace(avals_in=[aval], avals_out=[aval])
+            (x,) = mlir.lower_fun(lambda x: [copied_over(x, mesh)])(where, x)
+        made.append(x)
+    return made
 
 
 def _emit(ctx: Any, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
@@ -118,8 +140,13 @@ def _emit(ctx: Any, call: Callable[..., Any], operands: Sequence[Any]) -> Any:
 
 def _place(ctx: Any) -> jax.sharding.Sharding | None:
     """Where a call is made: by the first device that a program runs on, if that is None."""
-    devices = getattr(ctx.module_context.axis_context, "device_assignment", None)
+    devices = _devices(ctx)
     return jax.sharding.SingleDeviceSharding(devices[caller(devices)]) if devices else None
+
+
+def _devices(ctx: Any) -> Sequence[Any]:
+    """The devices that a program will run on, if it does not say what each of them does."""
+    return getattr(ctx.module_context.axis_context, "device_assignment", None) or ()
 
 
 host_call_p = Primitive("host_call")

@@ -10,10 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax.arrays import gathered, mesh_of
 from .._jax.host_call import host_call
-from .._jax.platforms import platforms
-from .._jax.spread_call import Places, can_call_apart
+from .._jax.spread_call import Places
 from .._listen.in_pieces import InPieces
 from .._listen.interrupts import interruptible
 from .._listen.windows import KeyEntry
@@ -37,9 +35,6 @@ class Spilled:
         tree = jax.tree.structure(entry)
 
         def hand_over(*leaves: Any) -> Any:
-            if not can_call_apart(platforms()):
-                # XLA would gather them as well, and print a warning.
-                leaves = tuple(gathered(x, mesh_of(x)) for x in leaves)
             receive = functools.partial(self._receive, key, tree)
             each = functools.partial(self._receive_piece, key, tree)
             return host_call(receive, jnp.int32(0), *leaves, each=each)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..._jax import arrays
 from ..._jax.host_call import host_call
 from ..._jax.platforms import most_devices, platforms, waits_for_loops
 from ..._jax.spread_call import can_call_apart
@@ -111,9 +110,7 @@ class Reeling(Meaning):
         names = [*self._groups, *self._left]
         numbers = [*self._numbers(state, names), *(state.totals[loop] for loop in self._loops)]
         groups = tuple(map(self._group_of, names))
-        # What is returned stays where it is.
-        hands_over = self._receiver.part is not None
-        buffers = [x for name in names for x in self._buffers(state, name, hands_over)]
+        buffers = _buffers(state, names)
         return Tail(
             jnp.stack([state.orders[0], *numbers]), buffers, Handover(self._receiver, groups)
         )
@@ -267,7 +264,7 @@ class Reeling(Meaning):
         loop, zero = str(where), jnp.int32(0)
         pause = [] if first is None else [first, state.iterations[loop]]
         question = [*pause, *self._caller(), *self._numbers(state, names)]
-        buffers = [x for name in names for x in self._buffers(state, name)]
+        buffers = _buffers(state, names)
         last = None
         if nodes:
             last = self._sent_alone(nodes, where)
@@ -296,16 +293,6 @@ class Reeling(Meaning):
         each = functools.partial(in_pieces.called, self._receiver, asked)
         return host_call(receive, orders, *question, *buffers, each=each, common=len(question))
 
-    def _buffers(self, state: StreamState, name: str, hands_over: bool = True) -> list[Any]:
-        """The arrays of a reel, for one device to hand over."""
-        reel = state.reels[name]
-        buffers = [reel.words, *reel.large]
-        if hands_over and name in self._left and not can_call_apart(platforms()):
-            # XLA would do the same, and print a warning.
-            mesh = self._left[name].mesh
-            buffers = [arrays.copied_over(x, mesh) for x in buffers]
-        return buffers
-
     def _sent_alone(self, nodes: Nodes, where: Where) -> Group:
         """What describes entries that are in no reel."""
         group = group_of(nodes, where, False)
@@ -316,6 +303,11 @@ class Reeling(Meaning):
     def _caller(self) -> list[Any]:
         """Which device calls the host, if there are several that do."""
         return []
+
+
+def _buffers(state: StreamState, names: Sequence[str]) -> list[Any]:
+    """The arrays of some reels."""
+    return [x for name in names for x in (state.reels[name].words, *state.reels[name].large)]
 
 
 def group_of(nodes: Nodes, where: Where, counted: bool) -> Group:
