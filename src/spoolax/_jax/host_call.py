@@ -37,9 +37,8 @@ def host_call(
     the whole of the first `common` ones. Its answers must be the same for all.
     """
     if each is None or not can_call_apart(platforms()):
-        arrays = tuple(
-            gathered(x, mesh_of(x)) for x in arrays
-        )  # If their types say where they are.
+        # Those whose types say where they are; others when this is lowered.
+        arrays = tuple(gathered(x, mesh_of(x)) for x in arrays)
     dtypes = [x.dtype for x in arrays]
     wide = [_widened(x) for x in arrays]
     if [x.dtype for x in wide] != dtypes:
