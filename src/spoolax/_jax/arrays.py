@@ -175,9 +175,7 @@ def gathered(value: Any, mesh: Any) -> Any:
 
 
 def copied_over(value: Any, mesh: Any) -> Any:
-    """Return an array of which every device of a mesh has a copy, whatever its type says."""
-    if mesh_of(value) is not None:
-        return gathered(value, mesh)
+    """Return an array of which every device of a mesh has a copy. Its type says nothing of it."""
     return jax.lax.with_sharding_constraint(
         value, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     )

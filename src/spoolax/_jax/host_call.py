@@ -14,7 +14,7 @@ from jax.experimental import io_callback
 
 from .arrays import copied_over, gathered, is_tiny, mesh_of
 from .platforms import caller, has_fast_calls, platforms
-from .primitives import Primitive, is_lowered_by_device
+from .primitives import Primitive, lower_by_device
 from .spread_call import can_call_apart, devices_that_call, lower_spread_call
 
 
@@ -152,7 +152,7 @@ host_call_p = Primitive("host_call")
 host_call_p.def_impl(_call_from_host)
 host_call_p.def_abstract_eval(lambda question, *arrays, **about: question)
 mlir.register_lowering(host_call_p, _lower_host_call, cacheable=False)
-is_lowered_by_device(host_call_p)
+lower_by_device(host_call_p)
 
 
 def tell_hosts(receive: Callable[[Any], None], number: Any, devices: int) -> None:

@@ -37,7 +37,7 @@ call_primitives: tuple[Primitive, ...] = tuple(
 )
 
 
-def is_lowered_by_device(primitive: Any) -> None:
+def lower_by_device(primitive: Any) -> None:
     """Have JAX say on which devices a program will run when it lowers a primitive."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 

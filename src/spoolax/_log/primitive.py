@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .._jax.primitives import JaxprEqn, Primitive, is_lowered_by_device
+from .._jax.primitives import JaxprEqn, Primitive, lower_by_device
 from .._jax.rule_tables import register, register_jet
 from .._jax.tracing import trace_is_clean
 from .._logdict.logdict import LogDict
@@ -232,4 +232,4 @@ def _lower(ctx: Any, *operands: Any, tree: Any) -> Any:
 log_p.def_impl(_run)
 log_p.def_effectful_abstract_eval(_abstract_eval)
 register(log_p, batch=_batch, jvp=_jvp, transpose=_transpose, lower=_lower)
-is_lowered_by_device(log_p)  # A call to the host may take its place.
+lower_by_device(log_p)  # A call to the host may take its place.

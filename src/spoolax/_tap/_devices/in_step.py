@@ -25,7 +25,7 @@ MORE = 2
 class InStep(Receiver):
     """Takes what the devices of a `shard_map` hand over, and answers all of them alike."""
 
-    group = ShardGroup((), (), None)  # Until it is known which reels they have.
+    group = ShardGroup((), (), 0)  # Until it is known which reels they have.
 
     def __call__(self, asked: Asked, is_alone: bool, orders: Any, *given: Any) -> Any:
         del is_alone  # The other devices are told to stop by their answers.

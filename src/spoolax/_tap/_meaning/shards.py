@@ -177,7 +177,7 @@ class InShards(Streaming, Shards):
             self._rehearsed()
             spreads = [self._spreads[name] for name in self._groups]
             groups = list(self._groups.values())
-            self._in_step.group = ShardGroup(groups, spreads, self._construct.mesh)
+            self._in_step.group = ShardGroup(groups, spreads, self._construct.mesh.size)
             around._loops += self._loops
             around._shards_call = around._shards_call or self._calls_at_end
             if self._leaves_some:

@@ -33,9 +33,8 @@ class ShardGroup:
     counted = False
     is_rare = holds_up = False
 
-    def __init__(self, groups: Sequence[Group], spreads: Sequence[Sequence[Spread]], mesh: Any):
-        self.groups, self.spreads, self.mesh = groups, spreads, mesh
-        self.devices = 0 if mesh is None else mesh.size
+    def __init__(self, groups: Sequence[Group], spreads: Sequence[Sequence[Spread]], devices: int):
+        self.groups, self.spreads, self.devices = groups, spreads, devices
         self.listeners = frozenset(one for group in groups for one in group.listeners)
         self.size = self.devices * sum(group.size for group in groups)
         # By group, its place in the program: loops, and it itself, by number among its siblings.
